@@ -144,7 +144,7 @@ def read(path: Path, message: Message, network: Network, ends: Ends | None = Non
             )
     lowered = partial(program, path, rows, [*recurrent.values()], ends or _around(rows))
     homes = {name: call.call for name, call in recurrent.items()}
-    looked, calls = recognise_in(lowered, _LATER, homes)
+    looked, calls = recognise_in(lowered, _LATER, homes.items())
     for name, received in calls.items():
         network.layers[name] = network.layers[name].replace(calls=handed(received, depth > 0, "layer"))
     if ends is not None:

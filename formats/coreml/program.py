@@ -96,7 +96,7 @@ class _FunctionLayers(Values):
         def lowered() -> Program:
             return lowering.program(path, size, inputs, block)
 
-        looked, calls = recognise_in(lowered, _LATER, {name: layer.call for name, layer in self.placed.items()})
+        looked, calls = recognise_in(lowered, _LATER, [(name, layer.call) for name, layer in self.placed.items()])
         network.warnings += [HALF] if lowering.rounds else []
         for name, received in calls.items():
             network.layers[name] = network.layers[name].replace(calls=handed(received, name in self.inside, "operation"))

@@ -9,28 +9,26 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.files.adapter import unique
 from rnnconvert.formats.mxnet import symbol
 from rnnconvert.formats.mxnet.lowering import NamedArrays, SymbolLowering
 from rnnconvert.graphs.program.operations import Program
 from rnnconvert.graphs.program.places import stored_by
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
-from rnnconvert.recognition.flow import PlacedCall, ReadProgram, RecurrentCall
+from rnnconvert.recognition.flow import ReadProgram, RecurrentCall
 from rnnconvert.recognition.lowered import recognise_in
+from rnnconvert.recognition.stacked import ReadStacks, placed
 
 _STEP = re.compile(r"_?t\d{1,6}_+(i2h|h2h)\Z")
 """What unrolling a cell adds to its name. Source: gluon/rnn/rnn_cell.py and rnn/rnn_cell.py (1.9.1)."""
 
 
 @dataclass(frozen=True)
-class ReadSymbol(ReadProgram):
+class ReadSymbol(ReadStacks):
     """A graph as a program.
 
-    singles  the layer of each call, of which one layer may have several
-    again    reads it again with the number of axes that inputs have, by their names
+    again  reads it again with the number of axes that inputs have, by their names
     """
 
-    singles: Mapping[str, Recurrent] = field(default_factory=dict)
     again: Callable[[Mapping[str, int]], ReadProgram | None] = lambda ranks: None
 
 
@@ -82,23 +80,15 @@ def read(
     if looked.scope is not None:
         in_file = {arrays[array][0]: name for array, name in owned.items() if array in arrays}
         computed = _computed(looked, in_file, layers, result)
-        placed, singles = _placed(looked, lowerings[0])
-        again: Callable[[Mapping[str, int]], ReadProgram | None] = lambda ranks: read(path, layers, arrays, ranks).program  # noqa: E731
-        result.program = ReadSymbol(looked.scopes, placed, computed, {}, singles, again)
+
+        def again(ranks: Mapping[str, int]) -> ReadProgram | None:
+            return read(path, layers, arrays, ranks).program
+
+        places, singles = placed(looked.scopes[0], lowerings[0].calls)
+        result.program = ReadSymbol(looked.scopes, places, computed, {}, singles, again)
     unseen = Call(Unknown(f"{path.name} does not show it"))
     result.calls = {name: calls.get(name, (unseen,)) for name in layers}
     return result
-
-
-def _placed(looked: RecognisedLayers, lowering: SymbolLowering) -> tuple[dict[str, PlacedCall], dict[str, Recurrent]]:
-    """Return the calls of the operators RNN, layer by layer, and the layer of each."""
-    main, placed, singles = looked.scopes[0], dict[str, PlacedCall](), dict[str, Recurrent]()
-    for single, call, weights in lowering.calls:
-        node, _ = main.producer(next(iter(call.outputs))) or (None, 0)
-        if node is not None:
-            name = unique(single.name, placed)
-            placed[name], singles[name] = PlacedCall(main, node, call, [weights]), single
-    return placed, singles
 
 
 def _computed(

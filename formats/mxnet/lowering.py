@@ -17,16 +17,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
-from rnnconvert.core.malformed import MALFORMED, Entries, Fields, passes
+from rnnconvert.core.malformed import Entries, Fields
 from rnnconvert.core.names import is_count
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.mxnet.ranks import RECURRENT, ranks_of
 from rnnconvert.formats.mxnet.symbol import MOST_OUTPUTS, Key, SymbolGraph, SymbolNode
-from rnnconvert.graphs.program.lowering import END, OPSET, WIDE, Block, Rule, needed
+from rnnconvert.graphs.program.lowering import END, OPSET, WIDE, Block, CheckedRule, needed
 from rnnconvert.graphs.program.operations import Body, Declared, Program, StoredNumbers
 from rnnconvert.models.units import single_layers
 from rnnconvert.recognition.flow import RecurrentCall
-from rnnconvert.recognition.stacked import StackOperator
+from rnnconvert.recognition.stacked import SingleCall, StackOperator
 
 DOMAIN = "mxnet"
 _FLOAT = np.dtype(np.float32)
@@ -69,8 +69,8 @@ _HINTS = frozenset(
 NamedArrays: TypeAlias = "Mapping[str, tuple[str, Array]]"
 
 
-class SymbolRule(Rule):
-    """One operator, and the graph that it is written into. An attribute that no rule has read refuses it."""
+class SymbolRule(CheckedRule):
+    """One operator, and the graph that it is written into."""
 
     def __init__(self, lowering: SymbolLowering, node: SymbolNode, block: Block) -> None:
         self.lowering, self.node = lowering, node
@@ -84,23 +84,12 @@ class SymbolRule(Rule):
     def constant(self, number: float) -> str:
         return self.block.constant(np.array(number, self.dtype))
 
+    def unread(self) -> Mapping[str, object]:
+        return {key: value for key, value in self.node.attributes.items() if key not in self._read}
+
     def write(self) -> None:
         """Write the operator; one of another domain where it has no equivalent, or an attribute that is not read."""
-        operator, start = self.node.operator, len(self.block.nodes)
-        rule = _RULES.get(operator)
-        try:
-            unlike = rule is None or not rule(self)
-        except MALFORMED as error:
-            if passes(error):
-                raise
-            unlike = True
-        unread = sorted(self.node.attributes.keys() - self._read)
-        if not unlike and unread:
-            self.block.operator = f"{operator} with {unread[0]}={self.node.attributes[unread[0]]}"
-        if unlike or unread:
-            del self.block.nodes[start:]
-            inputs, outputs = [self.lowering.name(key) for key in self.node.inputs], self.lowering.outputs(self.node)
-            self.block.add(operator, inputs, outputs, self.label, DOMAIN)
+        self.write_checked(_RULES.get(self.node.operator), self.node.operator, self.inputs, DOMAIN)
         self.lowering.dtypes |= dict.fromkeys(self.lowering.outputs(self.node), self.dtype)
 
     # Attributes
@@ -175,13 +164,6 @@ class SymbolRule(Rule):
         truths = self.block.add("Equal" if kind == "NotEqual" else kind, [self.inputs[0], other])
         truths = self.block.add("Not", [truths]) if kind == "NotEqual" else truths
         return self.add("Cast", [truths], to=self.dtype)
-
-    def summed(self) -> bool:
-        """Write the sum of several values."""
-        value = self.inputs[0]
-        for other in self.inputs[1:-1]:
-            value = self.block.add("Add", [value, other])
-        return self.add("Add", [value, self.inputs[-1]]) if len(self.inputs) > 1 else self.add("Identity", [value])
 
     def activated(self) -> bool:
         """Write an Activation."""
@@ -558,9 +540,9 @@ _RULES: Mapping[str, Callable[[SymbolRule], bool]] = {
     **{f"{mark}{name}{end}": _comparing(kind) for name, kind in {**_COMPARED, "not_equal": "NotEqual"}.items()
        for mark, end in (("_", ""), ("_", "_scalar"), ("broadcast_", ""))},
     **dict.fromkeys(("elemwise_div", "_div", "_Div", "broadcast_div"), SymbolRule.divided),
-    **dict.fromkeys(("add_n", "ElementWiseSum"), SymbolRule.summed),
+    **dict.fromkeys(("add_n", "ElementWiseSum"), _alike("Sum")),
     "Activation": SymbolRule.activated,
-    **dict.fromkeys(("BatchNorm",), SymbolRule.normalised),
+    "BatchNorm": SymbolRule.normalised,
     **dict.fromkeys(("Cast", "cast", "amp_cast"), SymbolRule.cast),
     **dict.fromkeys(("Concat", "concat"), lambda step: step.add("Concat", step.inputs, axis=step.integer("dim", 1))),
     "Convolution": lambda step: step.convolved(False),
@@ -635,7 +617,7 @@ class SymbolLowering:
     ranks    how many axes values have, as far as it shows
     dtypes   the element types of values
     readers  the nodes that read a node
-    calls    the calls of the operators RNN, layer by layer: the layer, its call, and the value of its weights
+    calls    the calls of the operators RNN, layer by layer
     stacks   the calls of whole stacks, by the names of the layers
     """
 
@@ -647,7 +629,7 @@ class SymbolLowering:
         self.dtypes: dict[str, np.dtype[Any]] = {}
         self.readers: dict[int, list[SymbolNode]] = {node.index: [] for node in graph.nodes}
         self._names: dict[int, str] = {}
-        self.calls: list[tuple[Recurrent, RecurrentCall, str]] = []
+        self.calls: list[SingleCall] = []
         self.stacks: list[tuple[str, RecurrentCall]] = []
         names = set[str]()
         for node in graph.nodes:
@@ -741,7 +723,7 @@ class SymbolLowering:
         states = [name for name, key in zip(names[2 : 3 + lstm], node.inputs[2 : 3 + lstm], strict=True) if not self._is_open(key[0])]
         gives = self.several(node, 2 + lstm)
         operator = StackOperator("RNN", DOMAIN, node.name, names[0], gives, states, names[-1:] if ragged else [])
-        self.calls += [(single, call, names[1]) for single, call in operator.write(block, single_layers(stack))]
+        self.calls += [(single, call, [names[1]]) for single, call in operator.write(block, single_layers(stack))]
         self.stacks.append((stack.name, operator.call(stack)))
         self.dtypes |= dict.fromkeys(gives, self.dtypes.get(names[0], _FLOAT))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.errors import UsageError
 
 if TYPE_CHECKING:  # a conversion enters no scaffolding
     from rnnconvert.scaffolding.description import Description
@@ -23,19 +23,15 @@ def describe(path: Path, partial: bool = False, axes: StatedAxes = (), fix: Fixe
 
     Raises UsageError for parameters without a graph, RefusedError for a graph whose nodes stand in no order.
     """
-    from rnnconvert.files.load import load_with
-    from rnnconvert.files.options import Options
     from rnnconvert.formats.mxnet.flow import ReadSymbol
     from rnnconvert.formats.mxnet.symbol import symbol_of
     from rnnconvert.formats.mxnet.whole import SymbolModel
     from rnnconvert.scaffolding.programs.reading import describe as describe_program
-    from rnnconvert.scaffolding.programs.reading import lengths_of
+    from rnnconvert.scaffolding.programs.reading import lengths_of, with_graph
 
-    checkpoint = load_with(path, NAME, Options())
-    if checkpoint.read is None and symbol_of(path) is not None:
-        raise RefusedError("its graph", "a model of layers", "an operator is not used as it asks")
-    if checkpoint.read is None:
+    if symbol_of(path) is None:
         raise UsageError(f"{path} holds weights without a graph. Put its -symbol.json next to it, as export and save_checkpoint write it")
+    checkpoint = with_graph(path, NAME)
     work = SymbolModel(checkpoint)
     if axes:
         ranks = {name: len(each) for name, each in lengths_of(work, axes).items()}

@@ -94,7 +94,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         raise UnreadableError(weights_file, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}")
     net = NcnnNet(path, described, arrays, rows, path.stat().st_size + numbers.data.nbytes)
     calls = net.calls()
-    looked, received = recognise_in(net.program, _LATER, calls)
+    looked, received = recognise_in(net.program, _LATER, calls.items())
     for name in rows:
         layers[name] = layers[name].replace(calls=received[name])
         contents.evidence.append(f"{name}: a layer {layers[name].cell.kind.upper()}")

@@ -22,7 +22,7 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.formats.ncnn.param import LISTS, ParamLayer
 from rnnconvert.formats.ncnn.stored import ANOTHER_LAYERS
-from rnnconvert.graphs.program.lowering import END, Block, Rule
+from rnnconvert.graphs.program.lowering import END, Block, CheckedRule, Rule
 
 DOMAIN = "ncnn"
 _ABSENT = -233
@@ -61,7 +61,12 @@ class Blobs:
     batch: str = ""
 
 
-class LayerRule(Rule):
+def _count(lengths: Lengths) -> int | None:
+    """Return how many numbers a blob has; None where a length is open."""
+    return None if None in lengths else math.prod(length or 0 for length in lengths)
+
+
+class LayerRule(CheckedRule):
     """One layer, and the graph that it is written into."""
 
     def __init__(self, row: ParamLayer, arrays: Mapping[str, Array], blobs: Blobs, block: Block) -> None:
@@ -69,22 +74,20 @@ class LayerRule(Rule):
         self.row, self.arrays, self.blobs = row, arrays, blobs
         self._read: set[int] = set()
 
+    by_rule = Rule.by_rule  # a number beyond the end of a table of ncnn's is a setting that is not known, and no stumble of ours
+
+    def unread(self) -> Mapping[int, object]:
+        return {key: value for key, value in self.row.parameters.items() if key not in self._read | _HARMLESS}
+
     def write(self) -> bool:
         """Write the layer; one of another domain where it has no equivalent. Return whether it has one."""
-        begun = len(self.block.nodes)
-        self.block.operator = self.row.type
-        done = self.by_rule(_RULES.get(self.row.type))
-        unread = sorted({*self.row.parameters} - self._read - _HARMLESS)
-        if done and not unread:
-            self.blobs.alone.update(self.outputs if self.blobs.alone.issuperset(self.row.bottoms) else ())
+        self.block.operator, tops = self.row.type, self.row.tops
+        if self.write_checked(_RULES.get(self.row.type), self.row.type, self.row.bottoms, DOMAIN, "the parameter "):
+            self.blobs.alone.update(tops if self.blobs.alone.issuperset(self.row.bottoms) else ())
             return True
-        del self.block.nodes[begun:]
-        for top in self.outputs:
+        for top in tops:
             self.blobs.lengths.pop(top, None)
             self.blobs.integers.discard(top)
-        if done:
-            self.block.operator = f"{self.row.type} with the parameter {unread[0]}={self.row.parameters[unread[0]]}"
-        self.block.add(self.row.type, self.inputs, self.outputs, self.label, DOMAIN)
         return False
 
     # Parameters
@@ -256,7 +259,7 @@ class LayerRule(Rule):
         if None in after and None not in before and after.count(None) == 1:
             rest, total = math.prod(length or 1 for length in after), math.prod(length or 1 for length in before)
             after[after.index(None)] = total // rest
-        if None not in before and None not in after and math.prod(map(int, before)) != math.prod(map(int, after)):  # type: ignore[arg-type]
+        if None not in (count := _count(before), other := _count(after)) and count != other:
             return False
         self.blobs.integers.update(self.outputs[:1] if self.inputs[0] in self.blobs.integers else ())
         return self.gives(after, "Reshape", [x, self.block.add("Concat", shape, axis=0)])

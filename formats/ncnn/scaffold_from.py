@@ -17,15 +17,11 @@ def describe(path: Path, partial: bool = False) -> Description:
     Raises RefusedError where a layer is not used as it asks.
     """
     from rnnconvert.core.errors import RefusedError
-    from rnnconvert.files.load import load_with
-    from rnnconvert.files.options import Options
     from rnnconvert.formats.ncnn.whole import NcnnModel
     from rnnconvert.scaffolding.programs.reading import describe as describe_program
+    from rnnconvert.scaffolding.programs.reading import with_graph
 
-    checkpoint = load_with(path, NAME, Options())
-    if checkpoint.read is None:
-        raise RefusedError("its graph", "a model of layers", "an operator is not used as it asks")
-    model = NcnnModel(checkpoint)
+    model = NcnnModel(with_graph(path, NAME))
     dims = {value.name: value.dims for value in model.declared.values() if value.name in model.reads}
     lacking = min((name for name in dims if dims[name] is None), default="")
     if lacking:

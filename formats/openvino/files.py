@@ -101,9 +101,9 @@ def read(path: Path, options: Options) -> Checkpoint:
             contents.warnings += reader.warnings
             contents.evidence.append(f"{name}: an operation {layer.type}")
         if net.where:
-            calls = received_in(lowered, [*homes.items()])
+            calls = received_in(lowered, homes.items())
         else:
-            looked, calls = recognise_in(lowered, _LATER, homes)
+            looked, calls = recognise_in(lowered, _LATER, homes.items())
             recognised_loops = {node.name for node in looked.nodes if node.kind == "Loop"}
             used |= _computing(net, looked)
         for name, received in calls.items():

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent
-from rnnconvert.files.adapter import unique
 from rnnconvert.formats.paddle.lowering import FluidOperator, ProgramLowering
 from rnnconvert.formats.paddle.program import ProgramOperator, StatedProgram
 from rnnconvert.graphs.program.operations import Program
-from rnnconvert.recognition.flow import PlacedCall, ReadProgram
 from rnnconvert.recognition.lowered import received_in, recognise_in
+from rnnconvert.recognition.stacked import ReadStacks, placed
 
 _LATER = re.compile(r"\.tmp_\d+\Z")
 """What Paddle 2 adds to the name of an operator for what it gives."""
-
-
-@dataclass(frozen=True)
-class ReadStacks(ReadProgram):
-    """A program, and the layer of each of its calls: an operator may be a whole stack, and one layer may have several."""
-
-    singles: Mapping[str, Recurrent] = field(default_factory=dict)
 
 
 def calls(stated: StatedProgram, operators: Sequence[ProgramOperator], layers: Sequence[FluidOperator]) -> dict[str, tuple[Call, ...]]:
@@ -48,10 +39,5 @@ def read(
     looked, received = recognise_in(lower, _LATER, lowering.stacks)
     if looked.scope is None:
         return None, received
-    placed, singles = dict[str, PlacedCall](), dict[str, Recurrent]()
-    for single, call, weights in lowering.calls:
-        node, _ = looked.scope.producer(next(iter(call.outputs))) or (None, 0)
-        if node is not None:
-            name = unique(single.name, placed)
-            placed[name], singles[name] = PlacedCall(looked.scope, node, call, weights), single
-    return ReadStacks(looked.scopes, placed, looked.layers, lowering.names, singles), received
+    places, singles = placed(looked.scope, lowering.calls)
+    return ReadStacks(looked.scopes, places, looked.layers, lowering.names, singles), received

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
-from rnnconvert.core.malformed import MALFORMED, Entries, Fields, passes
+from rnnconvert.core.malformed import Entries, Fields
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.paddle.program import ProgramOperator, StatedProgram
 from rnnconvert.graphs.graph import CallSizes
-from rnnconvert.graphs.program.lowering import BEGIN, OPSET, WIDE, Block, Rule
+from rnnconvert.graphs.program.lowering import BEGIN, OPSET, WIDE, Block, CheckedRule
 from rnnconvert.graphs.program.operations import Body, Declared, Program, StoredNumbers
 from rnnconvert.models.units import single_layers
 from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
-from rnnconvert.recognition.stacked import StackOperator
+from rnnconvert.recognition.stacked import SingleCall, StackOperator
 
 DOMAIN = "paddle"
 FED = ("feed", "data")
@@ -40,7 +40,7 @@ _SAME = {
     "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softsign": "Softsign", "exp": "Exp", "log": "Log", "abs": "Abs", "sqrt": "Sqrt",
     "sign": "Sign", "floor": "Floor", "ceil": "Ceil", "erf": "Erf", "reciprocal": "Reciprocal", "sin": "Sin", "cos": "Cos",
     "logical_not": "Not", "assign": "Identity", "share_data": "Identity", "share_data_": "Identity", "memcpy_d2h": "Identity",
-    "memcpy_h2d": "Identity", "relu_": "Relu", "sigmoid_": "Sigmoid", "tanh_": "Tanh", "assign_": "Identity", "shape": "Shape",
+    "memcpy_h2d": "Identity", "relu_": "Relu", "sigmoid_": "Sigmoid", "tanh_": "Tanh", "assign_": "Identity",
 }  # fmt: skip
 """Operators that are a common one with the same input."""
 _PAIRS = {
@@ -71,8 +71,8 @@ _LARGEST = 1 << 16
 """The most numbers of a constant that a shape makes of one number."""
 
 
-class ProgramRule(Rule):
-    """One operator, and the graph that it is written into. An attribute that no rule has read refuses it."""
+class ProgramRule(CheckedRule):
+    """One operator, and the graph that it is written into."""
 
     def __init__(self, lowering: ProgramLowering, operator: ProgramOperator, outputs: Sequence[str], block: Block) -> None:
         self.lowering, self.operator = lowering, operator
@@ -93,24 +93,14 @@ class ProgramRule(Rule):
     def constant(self, number: float) -> str:
         return self.block.constant(np.array(number, self.dtype or np.float32))
 
+    def unread(self) -> Mapping[str, object]:
+        stated = {**dict.fromkeys(self.operator.others, "..."), **self.stated}
+        return {name: value for name, value in stated.items() if name not in self._read and value not in (*_NEUTRAL.get(name, ()), ())}
+
     def write(self) -> None:
         """Write the operator; one of another domain where it has no equivalent, or an attribute that is not read."""
-        kind, start, outputs = self.operator.type, len(self.block.nodes), self.outputs
-        rule = _RULES.get(kind)
-        try:
-            unlike = rule is None or not rule(self)
-        except MALFORMED as error:
-            if passes(error):
-                raise
-            unlike = True
-        names = {*self.stated, *self.operator.others}
-        unread = [name for name in sorted(names - self._read) if self.stated.get(name, self) not in (*_NEUTRAL.get(name, ()), ())]
-        if not unlike and unread:
-            self.block.operator = f"{kind} with {unread[0]}={self.stated.get(unread[0], '...')}"
-        if unlike or unread:
-            del self.block.nodes[start:]
-            read = [name for names in self.args.values() for name in names]
-            self.block.add(kind, read, outputs, self.label, DOMAIN)
+        kind, reads = self.operator.type, [name for names in self.args.values() for name in names]
+        self.write_checked(_RULES.get(kind), kind, reads, DOMAIN)
 
     # What it reads and states
 
@@ -355,7 +345,7 @@ class ProgramRule(Rule):
 
         column  whether the numbers have a last axis of length 1
         """
-        ids, weight = (self.argument("Ids") or self.argument("", 0))[0], (self.argument("W") or self.argument("", 1))[0]
+        ids, weight = self.argument("Ids", 0)[0], self.argument("W", 1)[0]
         padding, rows = self.integer(["padding_idx"], -1), self.block.arrays.get(weight)
         if padding != -1 and (rows is None or np.asarray(rows[padding]).any()):
             return False
@@ -380,13 +370,6 @@ class ProgramRule(Rule):
         to = _TYPES.get(self.stated.get("dtype", 3), WIDE)
         self._read |= {"dtype"}
         return len(axis) == 1 and not self.flag(["flatten"]) and self.place(kind, to, axis[0], int(keep))
-
-    def summed(self) -> bool:
-        """Write the sum of several values."""
-        value = self.inputs[0]
-        for other in self.inputs[1:-1]:
-            value = self.block.add("Add", [value, other])
-        return self.add("Add", [value, self.inputs[-1]]) if len(self.inputs) > 1 else self.add("Identity", [value])
 
     def reshaped(self) -> bool:
         """Write elements in another shape, in which 0 is the value's own length."""
@@ -419,7 +402,7 @@ class ProgramRule(Rule):
         """Write some axes as one."""
         first, last = (axis % max(self.rank, 1) for axis in (self.integer(["start_axis"], 1), self.integer(["stop_axis"], -1)))
         lengths = list(self.lengths())
-        if lengths[:first].count(-1) <= first and first <= last:
+        if first <= last:
             words = [0] * first + [-1] + lengths[last + 1 :]
             if words.count(-1) == 1:
                 return self.first().add("Reshape", [self.inputs[0], self.whole_numbers(words)])
@@ -552,7 +535,7 @@ class ProgramRule(Rule):
 
     def chosen(self) -> bool:
         """Write one of two values where a truth holds."""
-        parts = [(self.argument(word) or self.argument("", place))[0] for place, word in enumerate(("Condition", "X", "Y"))]
+        parts = [self.argument(word, place)[0] for place, word in enumerate(("Condition", "X", "Y"))]
         return self.add("Where", parts)
 
     def marked(self) -> bool:
@@ -593,9 +576,9 @@ _RULES: Mapping[str, Callable[[ProgramRule], bool]] = {
     **{name: _comparing(kind) for name, kind in {**_COMPARED, "not_equal": "NotEqual"}.items()},
     **{name: _reducing(kind) for name, kind in _REDUCED.items()},
     **{f"reduce_{name}": _reducing(kind) for name, kind in _REDUCED.items()},
-    "sum": lambda step: step.summed() if "X" in step.args else step.reduced_to("ReduceSum"),  # of several values, in Paddle 2
+    "sum": lambda step: step.add("Sum", step.inputs) if "X" in step.args else step.reduced_to("ReduceSum"),  # Paddle 2: of values
     "add_": _pairing("Add"),
-    "add_n": ProgramRule.summed,
+    "add_n": lambda step: step.add("Sum", step.inputs),
     **dict.fromkeys(("arg_max", "argmax"), lambda step: step.placed("ArgMax")),
     **dict.fromkeys(("arg_min", "argmin"), lambda step: step.placed("ArgMin")),
     **dict.fromkeys(("assign_value", "assign_value_", "full_int_array"), ProgramRule.listed),
@@ -617,7 +600,7 @@ _RULES: Mapping[str, Callable[[ProgramRule], bool]] = {
     **dict.fromkeys(("fill_any_like", "full_like"), ProgramRule.filled_as),
     **dict.fromkeys(("fill_constant", "full"), ProgramRule.filled),
     **dict.fromkeys(("fill_constant_batch_size_like", "full_batch_size_like"), ProgramRule.filled_for_batch),
-    **dict.fromkeys(("flatten_contiguous_range",), ProgramRule.flattened),
+    "flatten_contiguous_range": ProgramRule.flattened,
     "flatten": lambda step: step.flattened() if "start_axis" in step.stated else step.flattened_from(),
     "flatten2": ProgramRule.flattened_from,
     **dict.fromkeys(("flip", "reverse"), lambda step: step.flip(step.integers_of(["axis"], "", 1))),
@@ -631,7 +614,7 @@ _RULES: Mapping[str, Callable[[ProgramRule], bool]] = {
     "layer_norm": ProgramRule.layer_normalised,
     "leaky_relu": lambda step: step.with_slope("LeakyRelu", ["alpha", "negative_slope"], 0.02),
     "log_softmax": lambda step: step.softmax("LogSoftmax"),
-    **dict.fromkeys(("logsigmoid",), lambda step: step.add("Log", [step.block.add("Sigmoid", step.inputs[:1])])),
+    "logsigmoid": lambda step: step.add("Log", [step.block.add("Sigmoid", step.inputs[:1])]),
     "lookup_table": lambda step: step.embedded(True),
     **dict.fromkeys(("embedding", "lookup_table_v2"), lambda step: step.embedded(False)),
     "mish": lambda step: step.real(["threshold", "lambda"], 20.0) >= 15 and step.add("Mish", step.inputs[:1]),
@@ -699,7 +682,7 @@ class ProgramLowering:
 
     shapes, dtypes  what the program states of values
     names           what it calls its inputs, by their values
-    calls           the calls of the operators rnn, layer by layer: the layer, its call, and the values of its weights
+    calls           the calls of the operators rnn, layer by layer
     stacks          the calls of whole stacks, by the names of the layers
     """
 
@@ -713,7 +696,7 @@ class ProgramLowering:
         self.shapes: dict[str, Sequence[int]] = Fields()
         self.dtypes: dict[str, np.dtype[Any]] = {}
         self.names: dict[str, str] = {}
-        self.calls: list[tuple[Recurrent, RecurrentCall, Sequence[str]]] = []
+        self.calls: list[SingleCall] = []
         self.stacks: list[tuple[str, RecurrentCall]] = []
         self._written: dict[str, int] = {}
 

@@ -70,7 +70,7 @@ class Loops(RecognisedLayers):
 def read(path: Path, model: TfliteFile, homes: Mapping[str, RecurrentCall] = MappingProxyType({})) -> Loops:
     """Return the layers that the main graph computes, and what its recurrent operators receive."""
     lowering = Lowering(path, model)
-    looked, calls = lowered.recognise_in(lowering.program, _LATER, homes)
+    looked, calls = lowered.recognise_in(lowering.program, _LATER, homes.items())
     result = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scopes, looked.cells, calls=calls)
     for name, layer in looked.layers.items():
         values = _values(layer.nodes)
@@ -85,7 +85,7 @@ def read(path: Path, model: TfliteFile, homes: Mapping[str, RecurrentCall] = Map
 
 def received_in(path: Path, model: TfliteFile, number: int, homes: Mapping[str, RecurrentCall]) -> dict[str, tuple[Call, ...]]:
     """Return the calls of the recurrent operators of another graph than the main one."""
-    return lowered.received_in(lambda: Lowering(path, model).program(number), [*homes.items()])
+    return lowered.received_in(lambda: Lowering(path, model).program(number), homes.items())
 
 
 def _lost(looked: RecognisedLayers, lowering: Lowering) -> dict[str, str]:

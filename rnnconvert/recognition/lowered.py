@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
@@ -18,13 +18,14 @@ from rnnconvert.recognition.suspects import looks_recurrent
 
 
 def recognise_in(
-    lower: Callable[[], Program], later: re.Pattern[str], homes: Mapping[str, RecurrentCall] | Sequence[tuple[str, RecurrentCall]] = ()
+    lower: Callable[[], Program], later: re.Pattern[str], homes: Collection[tuple[str, RecurrentCall]] = ()
 ) -> tuple[RecognisedLayers, dict[str, tuple[Call, ...]]]:
     """Return the layers that a graph computes, under the names that its framework shows, and what these and others receive.
 
     lower  makes the graph a program
     later  the end of a name that the framework adds to the layer's own
-    homes  the recurrent operations of the graph, and of those in it, by the layer's name, of which a layer may have several
+    homes  the layers' names and the calls of the recurrent operations of the graph and of those in it, of which a layer may have several;
+           `lower` may add to them
     """
     try:
         program = lower()
@@ -34,21 +35,16 @@ def recognise_in(
         if passes(error):
             raise
         why = _unlike(error)
-        return RecognisedLayers(reasons={"": why}), dict.fromkeys(_names(homes), (Call(Unknown(why)),))
+        return RecognisedLayers(reasons={"": why}), dict.fromkeys(dict(homes), (Call(Unknown(why)),))
     layers: dict[str, Computed] = {}
     for name, layer in recognised.layers.items():
         short = later.sub("", name)
-        label = unique(short if short and short not in layers else name, [*_names(homes), *layers])
+        label = unique(short if short and short not in layers else name, [*dict(homes), *layers])
         layers[label] = layer.renamed(label)
     done = RecognisedLayers(layers, recognised.reasons, scopes, recognised.cells)
-    pairs = homes.items() if isinstance(homes, Mapping) else homes
-    calls = received(scopes, [(name, _around(scopes, home), home) for name, home in pairs], done)
+    calls = received(scopes, [(name, _around(scopes, home), home) for name, home in homes], done)
     done.layers = {name: replace(computed, stack=computed.stack.replace(calls=calls[name])) for name, computed in layers.items()}
-    return done, {name: calls[name] for name in _names(homes)}
-
-
-def _names(homes: Mapping[str, RecurrentCall] | Sequence[tuple[str, RecurrentCall]]) -> list[str]:
-    return [*(homes if isinstance(homes, Mapping) else dict(homes))]
+    return done, {name: calls[name] for name in dict(homes)}
 
 
 def _around(scopes: Sequence[Scope], home: RecurrentCall) -> Scope:
@@ -70,7 +66,7 @@ def scopes_in(lower: Callable[[], Program]) -> Sequence[Scope]:
         return ()
 
 
-def received_in(lower: Callable[[], Program], homes: Sequence[tuple[str, RecurrentCall]]) -> dict[str, tuple[Call, ...]]:
+def received_in(lower: Callable[[], Program], homes: Collection[tuple[str, RecurrentCall]]) -> dict[str, tuple[Call, ...]]:
     """Return the calls of a graph's recurrent operations, with all that they receive.
 
     lower  makes the graph a program

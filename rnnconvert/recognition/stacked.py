@@ -6,14 +6,37 @@ directions, (layers x directions, batch, units).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import unique
 from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.program.lowering import Block
-from rnnconvert.recognition.flow import FINAL_WORDS, RecurrentCall
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.recognition.flow import FINAL_WORDS, PlacedCall, ReadProgram, RecurrentCall
+
+SingleCall: TypeAlias = tuple[Recurrent, RecurrentCall, Sequence[str]]
+"""A layer of a stack, as a stack of one; its call; and the values of its weights."""
+
+
+@dataclass(frozen=True)
+class ReadStacks(ReadProgram):
+    """A program, and the layer of each of its calls: an operator may be a whole stack, and one layer may have several."""
+
+    singles: Mapping[str, Recurrent] = field(default_factory=dict)
+
+
+def placed(scope: Scope, calls: Iterable[SingleCall]) -> tuple[dict[str, PlacedCall], dict[str, Recurrent]]:
+    """Return the calls of layers with the operations that they are, and the layer of each, by a name for each call."""
+    places, singles = dict[str, PlacedCall](), dict[str, Recurrent]()
+    for single, call, weights in calls:
+        node, _ = scope.producer(next(iter(call.outputs))) or (None, 0)
+        if node is not None:
+            name = unique(single.name, places)
+            places[name], singles[name] = PlacedCall(scope, node, call, weights), single
+    return places, singles
 
 
 @dataclass(frozen=True)

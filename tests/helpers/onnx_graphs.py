@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+import rnnconvert as rc
 from tests.helpers.requirements import needed
 
 
@@ -299,3 +301,17 @@ def in_onnxruntime(model: Path | bytes | onnx.ModelProto, *inputs: Any, **named:
     session = needed("onnxruntime", "onnxruntime").InferenceSession(source, providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
     return list(session.run(None, dict(zip(names, inputs, strict=True)) if inputs else {name: named[name] for name in names}))
+
+
+def check_as_onnx(path: Path, inputs: Mapping[str, Any], truth: Sequence[Any], **options: Any) -> None:
+    """Write a file's model as ONNX beside it, and see that it gives in onnxruntime what its own framework gave.
+
+    inputs   by their names
+    options  of rnnconvert.export_model
+    """
+    target = path.parent / f"{path.stem.partition('-')[0]}.onnx"
+    rc.export_model(path, target, **options)
+    results = in_onnxruntime(target, **inputs)
+    assert len(results) == len(truth)
+    for result, expected in zip(results, truth, strict=True):
+        np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=2e-5, atol=2e-5)

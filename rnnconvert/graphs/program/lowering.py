@@ -6,13 +6,14 @@ own domain, which nothing looks into.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs.program.operations import Body, Declared, Operation, StoredNumbers
 
 OPSET = 12
@@ -467,3 +468,39 @@ class Rule:
         for kind_before, operands, stated in before:
             value = self.block.add(kind_before, [value, *operands], **stated)
         return self.add(kind, [value, *inputs], **attributes)
+
+
+class CheckedRule(Rule):
+    """A rule of an operator whose settings have to be read, each of them: one that is left decides something that is not written."""
+
+    def by_rule(self, rule: Callable[[Any], bool] | None) -> bool:
+        """Write the operator by a rule; return whether there is one that could: not for what a damaged file states, either."""
+        try:
+            return rule is not None and rule(self)
+        except MALFORMED as error:
+            if passes(error):
+                raise
+            return False
+
+    def unread(self) -> Mapping[Any, object]:
+        """Return the settings that the rule has not read and that may decide something, with their values."""
+        raise NotImplementedError
+
+    def write_checked(self, rule: Callable[[Any], bool] | None, kind: str, reads: Sequence[str], domain: str, word: str = "") -> bool:
+        """Write the operator by a rule; as one of a domain where it has none that can, or where a setting is left. Return whether it has.
+
+        kind   its name
+        reads  all values that it reads
+        word   what a setting is called
+        """
+        begun, outputs = len(self.block.nodes), self.outputs
+        written = self.by_rule(rule)
+        unread = self.unread() if written else {}
+        if written and not unread:
+            return True
+        if unread:
+            key = min(unread)
+            self.block.operator = f"{kind} with {word}{key}={unread[key]}"
+        del self.block.nodes[begun:]
+        self.block.add(kind, reads, outputs, self.label, domain)
+        return False

@@ -410,10 +410,15 @@ def describe_file(path: Path, format: str, model: Callable[[Checkpoint], Program
 
     Raises RefusedError where an operation is not used as it asks; and as `describe` does.
     """
+    return describe(model(with_graph(path, format)), "", partial)
+
+
+def with_graph(path: Path, format: str) -> Checkpoint:
+    """Return a file whose graph is read. Raises RefusedError where an operation is not used as it asks."""
     checkpoint = load_with(path, format, Options())
     if checkpoint.read is None:
         raise RefusedError("its graph", "a model of layers", "an operator is not used as it asks")
-    return describe(model(checkpoint), "", partial)
+    return checkpoint
 
 
 def describe(

@@ -19,9 +19,10 @@ from rnnconvert.graphs.program.operations import COMMON, Declared, Operation, bo
 from rnnconvert.graphs.program.places import place, sources
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Flat, Model, Unit
-from rnnconvert.models.units import Owner, loose_units, plain_units
+from rnnconvert.models.units import Owner, loose_units, plain_units, single_layers
 from rnnconvert.recognition.flow import ReadProgram
 from rnnconvert.recognition.graph_layers import GraphLayer, read_by
+from rnnconvert.recognition.stacked import ReadStacks
 from rnnconvert.recognition.surroundings import layers
 
 
@@ -235,6 +236,21 @@ class ProgramModel:
                 self.arrays.setdefault(name, array)
                 self.values.setdefault(name, (scope, value))
         return aside
+
+
+class StackedModel(ProgramModel):
+    """A program in which one operator may be a whole stack of layers."""
+
+    @property
+    def read(self) -> ReadStacks:
+        """The program as its adapter read it."""
+        return self.checkpoint.read_as(ReadStacks)
+
+    def layer_of_operation(self, name: str) -> Unit:
+        """Return one of the layers of an operator."""
+        singles = (single for stack in self.checkpoint.layers.values() for single in single_layers(stack))
+        stack = next(single for single in singles if single.name == self.read.singles[name].name)
+        return Unit(stack.name, stack=stack, title=stack.describe())
 
 
 def computing_in(layer: Layer, dtype: np.dtype[Any]) -> Layer:

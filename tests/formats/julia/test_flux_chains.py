@@ -13,7 +13,7 @@ import rnnconvert as rc
 from tests.helpers import corpus, julia_equations, julia_files
 from tests.helpers.drawn import looped
 from tests.helpers.julia_files import Function, Struct
-from tests.helpers.requirements import needed
+from tests.helpers.requirements import need, needed
 
 Array = np.ndarray[Any, Any]
 WIDTH, UNITS, WORDS = 3, 4, 6
@@ -134,10 +134,10 @@ def test_a_file_without_a_single_chain_asks_for_one(tmp_path: Path) -> None:
         rc.export_model(two, tmp_path / "m.onnx")
 
 
-@pytest.mark.skipif(bool(corpus.absent()), reason=corpus.absent())
 @pytest.mark.parametrize("kind", ["lstm", "rnn"])
 def test_a_model_of_the_corpus_is_its_layers(kind: str, tmp_path: Path) -> None:
     """Its reference is of the first layer alone; the others are computed from there."""
+    need("corpus", corpus.absent())
     path = tmp_path / "m.bson"
     path.write_bytes((corpus.FOLDER / "flux-polynomials" / f"{kind}_model.bson").read_bytes())
     reference = np.load(corpus.FOLDER / "flux-polynomials" / f"{kind}_model.bson.ref.npz")

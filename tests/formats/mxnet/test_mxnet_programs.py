@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 import rnnconvert as rc
 from rnnconvert.models.readers import model_of
 from tests.helpers import drawn, ready
 from tests.helpers.frameworks import mxnet
-from tests.helpers.onnx_graphs import in_onnxruntime
+from tests.helpers.onnx_graphs import check_as_onnx
 
 OPERATORS = {
     "functions": "s.tanh(s.sigmoid(x)) + s.relu(x) + s.exp(-s.abs(x)) + s.softsign(x)",
@@ -176,8 +175,8 @@ def case(name, uses):
         x = eval(use, {"s": s, "x": x, "w": w, "i": i, "aux": aux, "image": s.Reshape(x, shape=(0, 2, 3, 4))})
     base = f"{folder}/{name}"
     x.save(f"{base}-symbol.json")
-    known = {**arrays, **aux_arrays}
-    mx.nd.save(f"{base}-0000.params", {("arg:" if key in arrays else "aux:") + key: mx.nd.array(a) for key, a in known.items()})
+    saved = {**arrays, **aux_arrays}
+    mx.nd.save(f"{base}-0000.params", {("arg:" if key in arrays else "aux:") + key: mx.nd.array(a) for key, a in saved.items()})
     bound = x.simple_bind(mx.cpu(), grad_req="null", x=x0.shape, **{k: a.shape for k, a in arrays.items()})
     for key, array in bound.arg_dict.items():
         array[:] = x0 if key == "x" else arrays.get(key, 0)
@@ -199,17 +198,6 @@ def written(folder: Path, cases: Mapping[str, Sequence[str]]) -> Path:
     return folder
 
 
-def equal(path: Path, inputs: dict[str, np.ndarray], truth: Sequence[np.ndarray], **more: object) -> None:
-    """Write a file's model as ONNX; it gives what MXNet gave."""
-    target = path.parent / f"{path.name.partition('-')[0]}.onnx"
-    rc.export_model(path, target, **more)  # type: ignore[arg-type]
-    names = [value.name for value in onnx.load(target).graph.input]
-    results = in_onnxruntime(target, *(inputs[name] for name in names))
-    assert len(results) == len(truth)
-    for result, expected in zip(results, truth, strict=True):
-        np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=2e-5, atol=2e-5)
-
-
 @pytest.fixture(scope="module")
 def operators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("operators"), {name: [use] for name, use in OPERATORS.items()})
@@ -218,7 +206,7 @@ def operators(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_gives_what_mxnet_gives(name: str, operators: Path) -> None:
     x = np.load(operators / "x.npy")
-    equal(operators / f"{name}-0000.params", {"x": x}, [np.load(operators / f"{name}.npy")], axes=[(2, 6, 4)])
+    check_as_onnx(operators / f"{name}-0000.params", {"x": x}, [np.load(operators / f"{name}.npy")], axes=[(2, 6, 4)])
 
 
 def test_drawn_operators_agree(tmp_path: Path) -> None:
@@ -227,7 +215,8 @@ def test_drawn_operators_agree(tmp_path: Path) -> None:
     written(tmp_path, cases)
     x = np.load(tmp_path / "x.npy")
     drawn.each(
-        list(cases), lambda name: equal(tmp_path / f"{name}-0000.params", {"x": x}, [np.load(tmp_path / f"{name}.npy")], axes=[(2, 6, 4)])
+        list(cases),
+        lambda name: check_as_onnx(tmp_path / f"{name}-0000.params", {"x": x}, [np.load(tmp_path / f"{name}.npy")], axes=[(2, 6, 4)]),
     )
 
 
@@ -338,8 +327,8 @@ def module(name, cell, layers):
     y = mx.sym.SoftmaxOutput(y, mx.sym.Reshape(label, shape=(-1,)), name="softmax")
     bound = y.simple_bind(mx.cpu(), data=(2, 6), softmax_label=(2, 6))
     x = tokens(2, 6)
-    for own, array in bound.arg_dict.items():
-        array[:] = x if own == "data" else 0 if own == "softmax_label" else random.uniform(-0.7, 0.7, array.shape)
+    for key, array in bound.arg_dict.items():
+        array[:] = x if key == "data" else 0 if key == "softmax_label" else random.uniform(-0.7, 0.7, array.shape)
     np.savez(f"{folder}/{name}.npz", data=x, y0=bound.forward(is_train=False)[0].asnumpy())
     mx.model.save_checkpoint(f"{folder}/{name}", 1, y, {k: v for k, v in bound.arg_dict.items() if k not in ("data", "softmax_label")}, {})
 
@@ -378,7 +367,7 @@ def test_a_model_of_mxnets_goes_on(name: str, models: Path) -> None:
     (path,) = models.glob(f"{name}-0*.params")
     stored = np.load(models / f"{name}.npz")
     truth = [stored[f"y{number}"] for number in range(len(stored.files)) if f"y{number}" in stored.files]
-    equal(path, stored, truth)
+    check_as_onnx(path, stored, truth)
 
 
 def test_all_layers_are_shown_and_go_into_other_targets(models: Path, tmp_path: Path) -> None:

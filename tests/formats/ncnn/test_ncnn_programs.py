@@ -245,7 +245,7 @@ def test_layers_of_two_blobs_give_what_ncnn_gives(tmp_path: Path, held: bool) ->
 
 
 def test_a_vector_stands_for_the_axis_that_is_as_long(tmp_path: Path) -> None:
-    """Beside an open axis a run decides which that is, and what is written would be wrong at one length."""
+    """ncnn picks the axis by its length as it runs: where a length is open, what is written would be wrong at one of them."""
     rows = ["Input x 0 1 x 0=6", "Permute p 1 1 r q", "MemoryData z 0 1 z 0=5", "BinaryOp op 2 1 q z y 0=0"]
     row, numbers = rnn("x", 6, "r")
     path = net(tmp_path, ["Input x 0 1 x", row, *rows[1:]], [*numbers, (False, full(3, 5))])

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 import rnnconvert as rc
 from rnnconvert.models.readers import model_of
 from tests import ROOT, environments
 from tests.helpers import drawn, ready
-from tests.helpers.onnx_graphs import in_onnxruntime
+from tests.helpers.onnx_graphs import check_as_onnx, in_onnxruntime
 from tests.helpers.requirements import need
 
 GOLDEN = ROOT / "tests" / "golden" / "paddle_inference"
@@ -166,16 +165,6 @@ def run(folder: Path, text: str) -> Path:
     return folder
 
 
-def equal(path: Path, inputs: Mapping[str, np.ndarray], truth: Sequence[np.ndarray]) -> None:
-    """Write a program's model as ONNX; it gives what Paddle gave."""
-    target = path.parent / f"{path.stem}.onnx"
-    rc.export_model(path, target)
-    results = in_onnxruntime(target, *(inputs[value.name] for value in onnx.load(target).graph.input))
-    assert len(results) == len(truth)
-    for result, expected in zip(results, truth, strict=True):
-        np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=2e-5, atol=2e-5)
-
-
 @pytest.fixture(scope="module")
 def operators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("operators"), {name: [use] for name, use in OPERATORS.items()})
@@ -183,7 +172,7 @@ def operators(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_gives_what_paddle_gives(name: str, operators: Path) -> None:
-    equal(operators / f"{name}.json", {"x": np.load(operators / "x.npy")}, [np.load(operators / f"{name}.npy")])
+    check_as_onnx(operators / f"{name}.json", {"x": np.load(operators / "x.npy")}, [np.load(operators / f"{name}.npy")])
 
 
 def test_drawn_operators_agree(tmp_path: Path) -> None:
@@ -193,7 +182,7 @@ def test_drawn_operators_agree(tmp_path: Path) -> None:
     x = np.load(tmp_path / "x.npy")
 
     def check(name: str) -> None:
-        equal(tmp_path / f"{name}.json", {"x": x}, [np.load(tmp_path / f"{name}.npy")])
+        check_as_onnx(tmp_path / f"{name}.json", {"x": x}, [np.load(tmp_path / f"{name}.npy")])
 
     drawn.each(list(cases), check)
 
@@ -293,7 +282,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_of_paddles_goes_on(name: str, models: Path) -> None:
     stored = np.load(models / f"{name}.npz")
     truth = [stored[f"y{number}"] for number in range(len(stored.files)) if f"y{number}" in stored.files]
-    equal(models / f"{name}.json", stored, truth)
+    check_as_onnx(models / f"{name}.json", stored, truth)
 
 
 @pytest.mark.parametrize("ending", ["old_{}.pdmodel", "new_{}.json"])
