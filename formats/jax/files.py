@@ -13,7 +13,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
-from rnnconvert.core.names import add
+from rnnconvert.core.names import add, renamed
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, loading, put
@@ -56,15 +56,13 @@ def recognise(name: str, file: Opened) -> FormatClaim | None:
 def _stored(file: Opened) -> Stored:
     if file.path.is_dir():
         return file.cached(orbax_folder.read)
-    return by_path(file.cached(archives.reader(file.path, file.head) if file.kinds & _BY_NAME else msgpack_file.read))
+    return _by_path(file.cached(archives.reader(file.path, file.head) if file.kinds & _BY_NAME else msgpack_file.read), file.path)
 
 
-def by_path(stored: Stored) -> Stored:
+def _by_path(stored: Stored, path: Path) -> Stored:
     """Return arrays by their paths, where a flat file has them by names with another sign between the words."""
     words = next((sign for sign in "/,." if any(sign in name for name in stored.arrays)), "/")
-    if words == "/":
-        return stored
-    return replace(stored, arrays={name.replace(words, "/"): array for name, array in stored.arrays.items()})
+    return stored if words == "/" else replace(stored, arrays=renamed(stored.arrays, lambda name: name.replace(words, "/"), path))
 
 
 def _weights(stored: Stored) -> Mapping[str, Array]:

@@ -16,11 +16,10 @@ import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.ncnn.operators import _RULES
-from tests.formats.ncnn.test_whole_ncnn import layers
+from tests.formats.ncnn.test_whole_ncnn import as_net, layers
 from tests.helpers import drawn
 from tests.helpers.drawn import NotComparedError, each
 from tests.helpers.exported import FRAMEWORKS_WARN, RUNS
-from tests.helpers.random_models import fill
 from tests.helpers.requirements import needed
 
 pytestmark = FRAMEWORKS_WARN
@@ -451,10 +450,7 @@ def test_what_is_written_is_read_back_as_the_same_model(tmp_path: Path) -> None:
     every = layers(k)
 
     def check(name: str) -> None:
-        model = k.Sequential([k.Input((None, 3)), *every[name]])
-        fill(model, 3)
-        model.save(tmp_path / "m.keras")
-        rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", force=True)
+        model = as_net(k, every[name], tmp_path)
         try:
             rc.export_model(tmp_path / "m.param", tmp_path / "m.onnx", force=True)
         except RefusedError as error:  # its pads are known where its lengths are

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -62,15 +63,21 @@ def layers(k: Any) -> dict[str, list[Any]]:
     }  # fmt: skip
 
 
+def as_net(k: Any, stacked: Sequence[Any], folder: Path) -> Any:
+    """A Keras model of some layers, whose net is written as m.param."""
+    model = k.Sequential([k.Input((None, 3)), *stacked])
+    fill(model, 3)
+    model.save(folder / "m.keras")
+    rc.export_model(folder / "m.keras", folder / "m.param", force=True)
+    return model
+
+
 def test_each_layer(tmp_path: Path) -> None:
     k = needed("keras", "keras")
     every = layers(k)
 
     def check(name: str) -> None:
-        model = k.Sequential([k.Input((None, 3)), *every[name]])
-        fill(model, 3)
-        model.save(tmp_path / "m.keras")
-        rc.export_model(tmp_path / "m.keras", tmp_path / "m.param", force=True)
+        model = as_net(k, every[name], tmp_path)
         for time in (9, 6):
             agrees(model, [np.random.default_rng(4).normal(size=(2, time, 3)).astype(np.float32)], tmp_path / "m.param")
 
