@@ -229,8 +229,8 @@ def _function(function: Activation, value: str, real: str) -> str:
     alpha, beta = (number_in_c(constant or 0.0, real) for constant in (function.alpha, function.beta))
     end = "f" if real == "float" else ""
     return {
-        "tanh": f"tanh{end}({value})",
-        "sigmoid": f"RNNCONVERT_SIGMOID{end.upper()}({value})",
+        "tanh": f"rnnconvert_tanh{end}({value})",
+        "sigmoid": f"rnnconvert_sigmoid{end}({value})",
         "relu": f"({value} > 0 ? {value} : 0)",
         "linear": value,
         "softsign": f"({value} / (1 + fabs{end}({value})))",

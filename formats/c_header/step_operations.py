@@ -65,16 +65,16 @@ def _embedding(w: Spelling, s: Settings, read: Sequence[StepValues]) -> Iterator
 
 
 FUNCTIONS: Mapping[str, str] = {
-    "relu": "({x} < 0 ? 0 : {x})", "linear": "{x}", "sigmoid": "1 / (1 + exp{f}(-{x}))", "tanh": "tanh{f}({x})",
+    "relu": "({x} < 0 ? 0 : {x})", "linear": "{x}", "sigmoid": "rnnconvert_sigmoid{f}({x})", "tanh": "rnnconvert_tanh{f}({x})",
     "exponential": "exp{f}({x})", "exp": "exp{f}({x})",
     "selu": "({x} > 0 ? {1.0507009873554805} * {x} : {1.7580993408473766} * expm1{f}({x}))",
     "softplus": "(({x} > 0 ? {x} : 0) + log1p{f}(exp{f}(-fabs{f}({x}))))", "softsign": "{x} / (1 + fabs{f}({x}))", "abs": "fabs{f}({x})",
     "sqrt": "sqrt{f}({x})", "rsqrt": "1 / sqrt{f}({x})", "log": "log{f}({x})", "neg": "-{x}", "square": "{x} * {x}",
     "reciprocal": "1 / {x}", "hard_swish": "{x} * RNNCONVERT_CLAMP({x} / 6 + {0.5})", "hard_sigmoid": "RNNCONVERT_CLAMP({x} / 6 + {0.5})",
     "elu": "({x} > 0 ? {x} : {a} * expm1{f}({x}))", "celu": "({x} > 0 ? {x} : {a} * expm1{f}({x} / {a}))",
-    "leaky_relu": "({x} > 0 ? {x} : {a} * {x})", "relu6": "({x} < 0 ? 0 : {x} > 6 ? 6 : {x})", "silu": "{x} / (1 + exp{f}(-{x}))",
+    "leaky_relu": "({x} > 0 ? {x} : {a} * {x})", "relu6": "({x} < 0 ? 0 : {x} > 6 ? 6 : {x})", "silu": "{x} * rnnconvert_sigmoid{f}({x})",
     "gelu": "{0.5} * {x} * (1 + erf{f}({x} * {0.70710678118654752}))",
-    "gelu_tanh": "{0.5} * {x} * (1 + tanh{f}({0.79788456080286536} * ({x} + {0.044715} * {x} * {x} * {x})))",
+    "gelu_tanh": "{0.5} * {x} * (1 + rnnconvert_tanh{f}({0.79788456080286536} * ({x} + {0.044715} * {x} * {x} * {x})))",
     "mish": "{x} * tanh{f}(({x} > 0 ? {x} : 0) + log1p{f}(exp{f}(-fabs{f}({x}))))", "erf": "erf{f}({x})", "sin": "sin{f}({x})",
     "cos": "cos{f}({x})", "tan": "tan{f}({x})", "asin": "asin{f}({x})", "acos": "acos{f}({x})", "atan": "atan{f}({x})",
     "sinh": "sinh{f}({x})", "cosh": "cosh{f}({x})", "asinh": "asinh{f}({x})", "acosh": "acosh{f}({x})", "atanh": "atanh{f}({x})",

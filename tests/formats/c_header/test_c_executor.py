@@ -272,3 +272,59 @@ def test_nothing_is_left_in_the_folders(tmp_path: Path) -> None:
     assert call("convert", model, tmp_path / "m.h", "--verify").exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.h", "m.onnx"]
     assert {"c-cc"} <= {line.split()[0] for line in call("executors").output.splitlines() if line.split()}
+
+
+_HALVES = """#include "m.h"
+#include <stdio.h>
+int main(void) {
+    long i;
+    for (i = 0; i < 1 << 16; i++) printf("%.9g\\n", rnnconvert_half((uint16_t)i));
+    return 0;
+}
+"""
+_FUNCTIONS = """#include "m.h"
+#include <stdio.h>
+int main(void) {
+    static float x[1 << 14];
+    while (fread(x, sizeof *x, 1 << 14, stdin)) {
+        int i;
+        for (i = 0; i < 1 << 14; i++) printf("%.9g %.9g\\n", rnnconvert_sigmoidf(x[i]), rnnconvert_tanhf(x[i]));
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [["-std=c99", "-O1"], ["-O3", "-ffast-math"]])
+def test_its_functions_of_float_are_those_of_double(flags: list[str], tmp_path: Path) -> None:
+    """Over floats of all sizes within 3 units in the last place, which is how exact a C library's own are; NaN and infinities are as there.
+
+    What is smaller than 2e-38, nearly the smallest normal number, may be that or zero.
+    """
+    compiler()
+    saved(tmp_path / "m.h", of(Cell("rnn")))
+    (tmp_path / "main.c").write_text(_FUNCTIONS)
+    subprocess.run(["gcc", *flags, "-Wall", "-Werror", "-o", "main", "main.c", "-lm"], cwd=tmp_path, check=True)
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 1 << 16, np.uint32)
+    x = np.concatenate([bits.view(np.float32), np.linspace(-100, 100, (1 << 16) - 4, dtype=np.float32),
+                        np.array([0, np.nan, np.inf, -np.inf], np.float32)])  # fmt: skip
+    result = subprocess.run([tmp_path / "main"], input=x.tobytes(), capture_output=True, check=True)
+    gives = np.array(result.stdout.split(), np.float32).reshape(-1, 2).T.astype(np.float64)
+    with np.errstate(all="ignore"):
+        truths = 1 / (1 + np.exp(-x.astype(np.float64))), np.tanh(x.astype(np.float64))
+    smallest = 2e-38
+    for value, truth in zip(gives, truths, strict=True):
+        assert np.array_equal(np.isnan(value), np.isnan(x))
+        unit = np.spacing(np.maximum(np.abs(truth), smallest).astype(np.float32)).astype(np.float64)
+        assert np.nanmax((np.abs(value - truth) - smallest) / unit) < 3
+
+
+@pytest.mark.parametrize("flags", [["-std=c99", "-O1"], ["-O3", "-ffast-math"]])
+def test_every_half_is_its_float(flags: list[str], tmp_path: Path) -> None:
+    compiler()
+    saved(tmp_path / "m.h", of(Cell("rnn")), dtype="float16")
+    (tmp_path / "main.c").write_text(_HALVES)
+    subprocess.run(["gcc", *flags, "-Wall", "-Werror", "-o", "main", "main.c", "-lm"], cwd=tmp_path, check=True)
+    gives = np.array(subprocess.run([tmp_path / "main"], capture_output=True, check=True).stdout.split(), np.float32)
+    truths = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    assert np.array_equal(gives, truths, equal_nan=True) and not (np.signbit(gives) != np.signbit(truths))[~np.isnan(truths)].any()

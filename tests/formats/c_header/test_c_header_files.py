@@ -139,7 +139,7 @@ def test_int8_says_what_it_loses(tmp_path: Path) -> None:
     assert f"changes by up to {most:.3g}" in loss and 0.0005 < most < 0.005
     y = ran(tmp_path / "m.h", ["rnn"])
     assert off(read, y) <= 1 and np.abs(y - reference.run(stack, X).y).max() < 0.01
-    assert (tmp_path / "m.h").stat().st_size < 5000
+    assert (tmp_path / "m.h").stat().st_size < 6500
 
 
 def test_two_directions_are_refused_unless_they_are_split(tmp_path: Path) -> None:
