@@ -74,6 +74,7 @@ def _ncnn(path: Path) -> Run:
     inputs = [row[4] for row in rows if row[0] == "Input"]
     outputs = [row[-1] for row in rows if row[0] == "Noop"]
     net = ncnn.Net()
+    net.opt.num_threads = 1
     for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
         setattr(net.opt, f"use_{option}", False)
     assert not net.load_param(str(path)) and not net.load_model(str(path.with_suffix(".bin")))
