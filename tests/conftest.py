@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import contextlib
 import ctypes
 import gc
 import os
@@ -11,7 +12,7 @@ import resource
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,31 @@ def freed_memory() -> Iterator[None]:
     if held() > max(MOST, _level + ROOM):
         free()
         _level = held()
+
+
+_FAILED: pytest.StashKey[bool] = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def emptied_folder(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The files of a test that passed go with it: together they are more than a small disk holds.
+
+    The folders stay, since executors that are kept may have been started in one.
+    """
+    folder: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    if folder is not None and not request.node.stash.get(_FAILED, False):
+        for place, _, files in os.walk(folder):
+            for name in files:
+                with contextlib.suppress(OSError):
+                    Path(place, name).unlink()
 
 
 @pytest.fixture(autouse=True)

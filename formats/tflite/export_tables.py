@@ -156,17 +156,10 @@ class OperatorGraph(GraphTables, OperatorValues):
         return self.add("FILL", [size, self.zero(kind)], name, kind, (None, *dims))
 
     def with_step(self, outputs: int, number: int, after: int, output: int, name: str) -> int:
-        shape = self._shapes[outputs]
-        rank, minus, zero = len(shape), self.integer(-1), self.integer(0)
-
-        def packed(begin: int, other: int) -> int:
-            return self.add("PACK", [begin, *[other] * (rank - 1)], f"{name}/bounds", INT, (rank,), count=rank, axis=0)
-
-        nothing, everything = self.integers(*[0] * rank), self.integers(*[-1] * rank)
-        head = self.add("SLICE", [outputs, nothing, packed(number, minus)], f"{name}/before", shape=shape)
+        shape, zero = self._shapes[outputs], self.integer(0)
+        place = self.add("PACK", [number, *[zero] * (len(shape) - 1)], f"{name}/place", INT, (len(shape),), count=len(shape), axis=0)
         element = self.add("EXPAND_DIMS", [output, zero], f"{name}/output", shape=(1, *shape[1:]))
-        tail = self.add("SLICE", [outputs, packed(after, zero), everything], f"{name}/behind", shape=shape)
-        return self.add("CONCATENATION", [head, element, tail], name, shape=shape, axis=0)
+        return self.add("DYNAMIC_UPDATE_SLICE", [outputs, element, place], name, shape=shape)
 
     def stacked(self, outputs: int, dims: Sequence[int | None], kind: int) -> int:
         return outputs

@@ -1,8 +1,9 @@
 """Lists of tensors that a loop fills: the value that a step puts in, and whether the list holds one element a step.
 
-A list is one tensor, with slices before and behind the new element, or stays a list of TensorFlow's, with separate operators.
+A list is one tensor, in which a step updates a part, or whose parts before and behind the new element it joins to that; or it stays a list
+of TensorFlow's, with separate operators.
 
-Source: tensorflow/compiler/mlir/lite/transforms/lower_static_tensor_list.cc, for the former; tensorflow/core/kernels/list_kernels.cc,
+Source: tensorflow/compiler/mlir/lite/transforms/lower_static_tensor_list.cc, for the former two; tensorflow/core/kernels/list_kernels.cc,
 TensorListReserve, TensorListSetItem and TensorListStack: an element that no step puts in is zero.
 """
 
@@ -16,7 +17,7 @@ from rnnconvert.formats.tflite.graph import Operator, Subgraph
 from rnnconvert.formats.tflite.integers import Element, elements, is_next, numbers
 
 FROM_TENSOR, GET, RESERVE, SET, STACK = (f"FlexTensorList{word}" for word in ("FromTensor", "GetItem", "Reserve", "SetItem", "Stack"))
-_CONCATENATION, _RESHAPE, _CAST, _LESS, _SLICE, _EXPAND_DIMS, _AND = 2, 22, 53, 58, 65, 70, 86
+_CONCATENATION, _RESHAPE, _CAST, _LESS, _SLICE, _EXPAND_DIMS, _AND, _UPDATE = 2, 22, 53, 58, 65, 70, 86, 151
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class WhileLoop:
         """Return the value that each step puts into a list, at the place that the step has; None for another state."""
         put = self._put(number)
         if put is None:
-            return _between(self.body, number, self.counters) if self._filled(number) else None
+            return _element(self.body, number, self.counters) if self._filled(number) else None
         where, value = put
         return value if where in self.counters and self._ends_at(self._count(number)) else None
 
@@ -138,29 +139,42 @@ def with_constants(graph: Subgraph, operator: Operator, body: Subgraph) -> Subgr
     return Subgraph(body.name, tensors, body.operators, body.inputs, body.outputs)
 
 
-def _between(body: Subgraph, number: int, counters: Iterable[int]) -> int | None:
-    """Return the value that a step puts between the earlier parts of a tensor before it and behind it; None for another state."""
-    joined, input_tensor = _computing(body, body.outputs[number]), body.inputs[number]
-    if joined is None or not _joins(joined, 3):
+def _element(body: Subgraph, number: int, counters: Iterable[int]) -> int | None:
+    """Return the value that a step puts at its place into a tensor that holds one element a step; None for another state."""
+    filled, input_tensor = _computing(body, body.outputs[number]), body.inputs[number]
+    if filled is None:
         return None
-    before, element, behind = (body.producer(place) for place in joined.inputs)
-    if before is None or element is None or behind is None:
+    if filled.code == _UPDATE:
+        element = body.producer(filled.input(1))
+        places = elements(body, filled.input(2)) if filled.input(0) == input_tensor else []
+        if element is None or not places or not _is_first(body, element):
+            return None
+    elif _joins(filled, 3):
+        before, element, behind = (body.producer(place) for place in filled.inputs)
+        if before is None or element is None or behind is None:
+            return None
+        if (before.code, behind.code) != (_SLICE, _SLICE) or not _is_first(body, element):
+            return None
+        if before.input(0) != input_tensor or behind.input(0) != input_tensor:
+            return None
+        starts, count, after, size = (
+            elements(body, place) for place in (before.input(1), before.input(2), behind.input(1), behind.input(2))
+        )
+        if not starts or not size or not count or not after or count[0].many or after[0].many:
+            return None
+        if any((start.counter, start.offset) != (-1, 0) for start in (*starts, *after[1:])):
+            return None
+        if any((ended.counter, ended.offset) != (-1, -1) for ended in (*size, *count[1:])):
+            return None
+        places = count[:1]
+        if after[0] != Element(places[0].counter, 1):
+            return None
+    else:
         return None
-    if (before.code, behind.code) != (_SLICE, _SLICE) or not _is_first(body, element):
+    if any((place.counter, place.offset) != (-1, 0) for place in places[1:]):
         return None
-    if before.input(0) != input_tensor or behind.input(0) != input_tensor:
-        return None
-    starts, count, after, size = (elements(body, place) for place in (before.input(1), before.input(2), behind.input(1), behind.input(2)))
-    if not starts or not size or not count or not after or count[0].many or after[0].many:
-        return None
-    if any((start.counter, start.offset) != (-1, 0) for start in (*starts, *after[1:])):
-        return None
-    if any((ended.counter, ended.offset) != (-1, -1) for ended in (*size, *count[1:])):
-        return None
-    at, following = count[0], after[0]
-    if at.offset or at.counter not in counters or following != Element(at.counter, 1):
-        return None
-    return element.input(0)
+    at = places[0]
+    return element.input(0) if not at.many and not at.offset and at.counter in counters else None
 
 
 def _computing(graph: Subgraph, place: int) -> Operator | None:

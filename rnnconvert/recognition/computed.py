@@ -61,6 +61,14 @@ class Computed:
     warnings: Sequence[LayerNote] = ()
 
     @property
+    def inputs(self) -> list[str]:
+        """The values that it reads: its sequences, written-out steps of these, its initial states, and which steps count."""
+        match = self.recognised
+        steps = [step for read in match.reads for step in read.steps]
+        mask = [] if match.mask is None else [match.mask.value]
+        return [*self.reads, *(read.value for read in match.reads), *steps, *match.states.values(), *mask]
+
+    @property
     def evidence(self) -> str:
         """Why it is read as this layer, in words."""
         what = f"{self.stack.name}: {self.recognised.what}, by what its steps compute"

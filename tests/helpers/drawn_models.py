@@ -294,8 +294,8 @@ def _guitarml(path: Path) -> Callable[[Arrays], Arrays]:
 
 
 def _read_again(path: Path) -> Callable[[Arrays], Arrays]:
-    """What onnxruntime makes of the ONNX that a C header is written as, whose whole numbers have 32 bits."""
-    back = path.with_suffix(".onnx")
+    """What onnxruntime makes of the ONNX that a file is written as, the whole numbers of some of which have 32 bits."""
+    back = path.with_suffix(".again.onnx")
     rc.export_model(path, back, force=True)
     run = RUNS["onnx"](back)
     session = needed("onnxruntime", "onnxruntime").InferenceSession(str(back), providers=["CPUExecutionProvider"])
@@ -324,6 +324,7 @@ class RunTarget:
 
 
 _C = _by_executor("c_header")
+_READ_AGAIN = {"ONNX": "m.onnx", "C": "m.h", "TFLite": "m.tflite", "OpenVINO": "m.xml", "Core ML": "m.mlpackage", "ncnn": "m.param"}
 TARGETS = {
     "ONNX": RunTarget("m.onnx"),
     "OpenVINO": RunTarget("m.xml"),
@@ -335,7 +336,7 @@ TARGETS = {
     "C": RunTarget("m.h", opened=_C),
     "C float16": RunTarget("m.h", dtype="float16", options={"dtype": "float16"}, opened=_C),
     "C int8": RunTarget("m.h", dtype="int8", options={"settings": ["storage=int8"]}, opened=_C),
-    "C, read again": RunTarget("m.h", opened=_read_again),
+    **{f"{name}, read again": RunTarget(file, opened=_read_again) for name, file in _READ_AGAIN.items()},
     "TensorFlow.js": RunTarget("m.json", "tfjs"),
     "TensorFlow.js graph": RunTarget("m.json", "tfjs", options={"settings": ["form=graph"]}),
     "RTNeural": RunTarget("m.json", "rtneural", opened=_rtneural, steps=True),

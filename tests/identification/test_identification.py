@@ -344,6 +344,6 @@ def test_512_units_take_seconds() -> None:
     x = np.random.default_rng(1).normal(size=(12, 2, 80)).astype(np.float32)
     y = reference.run(truth, x, dtype=np.float32).y
     start = time.process_time()
-    identification = rc.identify({f"a{n}": array for n, array in enumerate(arrays)}, x, y)
+    identification = rc.identify({f"a{n}": array for n, array in enumerate(arrays)}, x, y, seconds=600.0)
     assert identification.verdict == "identified" and "pytorch.lstm" in identification.functions[0].names
     assert time.process_time() - start < 20

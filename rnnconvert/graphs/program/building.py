@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,11 +75,25 @@ class OperationBuilder(GraphBuilder):
 
     def prune(self, outputs: Sequence[str]) -> None:
         """Drop the operations and numbers on which no output depends."""
-        read = set(outputs)
-        needed = []
-        for node in reversed(self.nodes):
-            if read.intersection(node.outputs):
-                needed.append(node)
-                read.update(node.reads)
-        self.nodes = needed[::-1]
+        self.nodes, read = _needed(self.nodes, outputs)
         self.arrays = {name: array for name, array in self.arrays.items() if name in read}
+
+
+def _needed(nodes: Sequence[Operation], outputs: Sequence[str]) -> tuple[list[Operation], set[str]]:
+    """Return the operations on which outputs depend, in their order, and all values that are read.
+
+    A Scan goes without the sequences that nothing reads: they are as long as the loop runs, and some runtimes copy them at every step.
+    """
+    read, needed = set(outputs), list[Operation]()
+    for node in reversed(nodes):
+        if read.intersection(node.outputs):
+            if node.kind == "Scan":
+                ((key, body),) = node.bodies
+                states = len(node.inputs) - node.attributes["num_scan_inputs"]
+                kept = [place for place, name in enumerate(node.outputs) if place < states or name in read]
+                gives = [body.outputs[place] for place in kept]
+                body = replace(body, nodes=_needed(body.nodes, gives)[0], outputs=gives)
+                node = replace(node, outputs=[node.outputs[place] for place in kept], bodies=[(key, body)])
+            needed.append(node)
+            read.update(node.reads)
+    return needed[::-1], read

@@ -19,7 +19,6 @@ from rnnconvert.core.remedies import FixAt, Flag
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
-from rnnconvert.graphs.program.lowering import needed
 from rnnconvert.graphs.program.operations import Declared, Operation, StoredNumbers
 from rnnconvert.graphs.program.places import sources
 from rnnconvert.graphs.program.scopes import Scope, label_of
@@ -124,7 +123,7 @@ class GraphReading:
         for name in self.work.reads:
             if main.constant(name) is None:
                 self.place.values[main, name] = self._input(declared.get(name) or Declared(name))
-        self.walk(main, {*needed([node for node in main.nodes if not begins & {*node.outputs}], self.work.gives)})
+        self.walk(main, self._wanted(main, begins))
         ends = [self.tensor(main, name) for name in self.work.gives]
         scope = self.build.scope
         scope.outputs = tuple(self.build.read(end) for end in ends)
@@ -164,6 +163,24 @@ class GraphReading:
             if _WORD.fullmatch(word):
                 self.build.words[word] = word
         return tuple(dims)
+
+    def _wanted(self, main: Scope, begins: Collection[str]) -> set[Operation]:
+        """Return the nodes on which the outputs depend; of the nodes that are a layer, those on which what the layer reads does.
+
+        begins  the values that are given to the graph, whatever gives them in the file
+        """
+        wanted, waiting, seen = set[Operation](), list(self.work.gives), {*begins}
+        while waiting:
+            name = waiting.pop()
+            if not name or name in seen:
+                continue
+            seen.add(name)
+            if name in self._computed:
+                waiting += self.work.read.computed[self._computed[name]].inputs
+            elif (producer := main.producer(name)) is not None:
+                wanted.add(producer[0])
+                waiting += producer[0].reads
+        return wanted
 
     def uses(self, scope: Scope) -> Uses:
         """Return which nodes of a graph read each value."""
