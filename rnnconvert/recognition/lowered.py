@@ -47,11 +47,10 @@ def recognise_in(
     return done, {name: calls[name] for name in dict(homes)}
 
 
-def read_program(looked: RecognisedLayers, calls: Mapping[str, RecurrentCall], goes_on: Collection[str] = ()) -> ReadProgram | None:
+def read_program(looked: RecognisedLayers, calls: Mapping[str, RecurrentCall]) -> ReadProgram | None:
     """Return a graph with its layers; None for one that is not as its operators ask.
 
-    calls    the recurrent operations of the main graph, by the names of their layers
-    goes_on  the layers that go on from one call of the model to the next
+    calls  the recurrent operations of the main graph, by the names of their layers
     """
     if not looked.scopes:
         return None
@@ -59,7 +58,7 @@ def read_program(looked: RecognisedLayers, calls: Mapping[str, RecurrentCall], g
     for name, call in calls.items():
         producer = main.producer(next(iter(call.outputs), ""))
         if producer is not None:
-            placed[name] = PlacedCall(main, producer[0], call, continues=name in goes_on)
+            placed[name] = PlacedCall(main, producer[0], call)
     return ReadProgram(looked.scopes, placed, looked.layers)
 
 
