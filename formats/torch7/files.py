@@ -171,6 +171,8 @@ def _unknown(module: Object, path: Path) -> dict[str, object]:
     for place, inner in torch7_file.walk(module, _NOT_WEIGHTS, path):
         if isinstance(inner, Object) and not inner.name.startswith("torch."):
             left = unknown_fields(inner)
+            if inner.name in ("nn.SeqBRNN", "nn.SeqReverseSequence") and left.get("dim") == 1:
+                del left["dim"]  # the steps
             if inner is not module and inner.name not in CLASSES:
                 left = {name: value for name, value in left.items() if name not in CONSTANTS | HARMLESS}
             stated |= {f"{name} of {place} ({inner.name})" if place else name: value for name, value in left.items()}
