@@ -139,11 +139,13 @@ def _program(
     looked, received = recognise_in(lambda: lowering.program(path, path.stat().st_size), re.compile(r"$^"), lowering.stacks)
     if looked.scope is None or not names:
         return None, received
-    if around:
-        lowering.refused[around] = "what it does is not known"
     places, singles = placed(looked.scopes[0], lowering.calls)
     places = {name: replace(call, continues=singles[name].name in lowering.anew) for name, call in places.items()}
-    return ReadModules(looked.scopes, places, looked.layers, {}, singles, len(roots), tuple(lowering.notes), lowering.refused), received
+    if around:
+        lowering.refused[around] = "what it computes is not known"
+    containers = any(root.name in ROOTS for root in roots)
+    read = ReadModules(looked.scopes, places, looked.layers, {}, singles, len(roots), containers, tuple(lowering.notes), lowering.refused)
+    return read, received
 
 
 @dataclass(frozen=True)
@@ -151,11 +153,13 @@ class ReadModules(ReadStacks):
     """The modules of a file as a program.
 
     models   how many outermost modules there are
+    containers  whether one of them holds others
     notes    what a user should know
     refused  why the model is not described, by the classes of its modules
     """
 
     models: int = 1
+    containers: bool = False
     notes: Sequence[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 

@@ -195,7 +195,7 @@ def test_what_is_not_known_is_refused_by_name(tmp_path: Path) -> None:
     refused(tmp_path, make("MaskZero", sequence(layer)), "nn.MaskZero")
     refused(tmp_path, sequence(make("SeqLSTM_WN", weight=numbers(7, 16)), make("Tanh")), "SeqLSTM_WN")
     refused(tmp_path, sequence(make("SeqLSTM", weight=numbers(7, 16), bias=numbers(16))), "do not show whether it reads the batch first")
-    refused(tmp_path, {"a": sequence(layer), "b": sequence(seq_lstm())}, "holds 2 models")
+    refused(tmp_path, {"a": sequence(layer), "b": sequence(seq_lstm())}, "2 modules")
     refused(tmp_path, sequence(layer, concat(make("Tanh"), make("Abs")), make("Exp")), "nn.Exp")
     refused(tmp_path, sequence(layer, make("View", size=storage(-1, 2), numInputDims=1)), "nn.View")
 
