@@ -17,11 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import SIGMOID, TANH, Activation
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.malformed import malformed
-from rnnconvert.core.weights import Call
-from rnnconvert.graphs import moves
-from rnnconvert.graphs.between import calls as followed
-from rnnconvert.graphs.graph import CallSizes, Graph
-from rnnconvert.graphs.operators import SAME, Applied, Dialect, Moves
+from rnnconvert.files.adapter import unique
 
 FUNCTIONS: dict[str, Activation] = {
     "tanh": TANH,
@@ -35,7 +31,7 @@ FUNCTIONS: dict[str, Activation] = {
 }
 """ND4J's functions (org/nd4j/linalg/activations/impl), by our names for them."""
 _RECURRENT = {"lstm": "lstm", "graveslstm": "graves_lstm", "gravesbidirectionallstm": "graves_lstm", "simplernn": "rnn"}
-_DENSE = ("dense", "output", "rnnoutput", "embedding")
+_DENSE = ("dense", "output", "rnnoutput", "embedding", "embeddingsequence")
 _EMPTY = ("activation", "dropout", "globalpooling", "loss", "rnnloss", "subsampling")
 _WRAPPERS = {"frozen": "layer", "lasttimestep": "underlying", "maskzero": "underlying"}
 MERGES: dict[str, Literal["concat", "sum", "mul", "ave"]] = {"CONCAT": "concat", "ADD": "sum", "MUL": "mul", "AVERAGE": "ave"}
@@ -51,13 +47,13 @@ class ConfiguredLayer:
     inputs      width of what it reads
     units       width of what it computes
     size        how many parameters it has
+    arrays      of a layer that is not recurrent, the names and shapes of its parameters, in their order
     directions  1 or 2
     merge       how two directions are joined
     candidate   the function of candidate and output
     gate        the function of the gates
     stated      everything that the configuration states of a recurrent layer
     masked      whether a wrapper masks steps by their values (MaskZeroLayer)
-    calls       what it receives in the network
     around      what the network does with its input and output, in words
     """
 
@@ -66,14 +62,55 @@ class ConfiguredLayer:
     inputs: int
     units: int
     size: int
+    arrays: Sequence[tuple[str, tuple[int, ...]]] = ()
     directions: int = 1
     merge: Literal["concat", "sum", "mul", "ave"] = "concat"
     candidate: Activation = TANH
     gate: Activation = SIGMOID
     stated: Mapping[str, Any] = field(default_factory=dict, compare=False)
     masked: bool = False
-    calls: tuple[Call, ...] = ()
     around: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """A layer of a network, or what stands between layers.
+
+    name    of what it gives
+    kind    its class in small letters; of a layer without "layer" at its end
+    stated  its configuration
+    inputs  the names of what it reads
+    before  the preprocessor before it: its class in small letters and its configuration; "" for none
+    part    the layer, if it is one
+    """
+
+    name: str
+    kind: str
+    stated: Mapping[str, Any]
+    inputs: Sequence[str]
+    before: tuple[str, Mapping[str, Any]] = ("", {})
+    part: ConfiguredLayer | None = None
+
+    @property
+    def label(self) -> str:
+        """The words for it, as the network has them."""
+        return f"{str(self.stated.get('@class', self.kind)).rpartition('.')[2].rpartition('$')[2]} {self.name!r}"
+
+
+@dataclass(frozen=True)
+class ConfiguredNetwork:
+    """A network.
+
+    parts     its layers, in the order of their parameters
+    vertices  everything in it, in an order in which it can be computed
+    inputs    the names of its inputs
+    outputs   the names of what it gives
+    """
+
+    parts: Sequence[ConfiguredLayer]
+    vertices: Sequence[Vertex]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
 
 
 USED = frozenset({
@@ -95,114 +132,103 @@ HARMLESS = frozenset({
 """Keys about training, initial values, or the memory layout of inputs. Source: nn/conf/layers/*.java."""
 
 
-def parts(text: Array, path: object) -> list[ConfiguredLayer]:
-    """Return the layers of a network, in the order of their parameters.
+def network(text: Array, path: object) -> ConfiguredNetwork:
+    """Return a network.
 
     Raises UnreadableError for a configuration that is damaged, has layers of an unknown type, or leaves the order open.
     """
     with malformed(lambda what: UnreadableError(path, f"its configuration.json is damaged: {what}")):
         config = json_text.loads(bytes(text), path)
-        result = [_part(path, str(name), layer) for name, layer in _layers(path, config)]
-        vertices = [*_vertices(path, config, result)]
-        received, around = calls([vertex for vertex, _ in vertices]), {vertex.name: words for vertex, words in vertices}
-        result = [replace(part, calls=received.get(part.name, ()), around=around[part.name]) for part in result]
-    return result
+        parts = {name: _part(path, name, layer) for name, layer in _layers(path, config)}
+        vertices = list(_vertices(path, config, parts))
+        around = _around_layers(vertices)
+        inputs = [_INPUT] if "confs" in config else [str(name) for name in config["networkInputs"]]
+        outputs = [vertices[-1].name] if "confs" in config else [str(name) for name in config.get("networkOutputs", ())]
+        return ConfiguredNetwork([replace(part, around=around[name]) for name, part in parts.items()], vertices, inputs, outputs)
 
 
-def _layers(path: object, config: Any) -> Iterator[tuple[object, dict[str, Any]]]:
+_INPUT = "input"
+
+
+def _layers(path: object, config: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the names and configurations of the layers, in order."""
     if "confs" in config:
+        names = {_INPUT}
         for number, conf in enumerate(config["confs"]):
             layer = conf["layer"]
-            yield _content(layer)[1].get("layerName") or number, layer
+            name = unique(str(content_of(layer)[1].get("layerName") or number), names)
+            names.add(name)
+            yield name, layer
         return
     vertices: dict[str, Any] = config["vertices"]
     for name in config.get("topologicalOrderStr") or _order(path, config):
         if name in vertices:
-            kind, content = _content(vertices[name])
+            kind, content = content_of(vertices[name])
             if "attention" in kind or "samediff" in kind:
                 raise UnreadableError(path, f"the vertex {name!r} is a {kind}, whose parameters are unknown")
             if kind == "layervertex":
                 yield name, content["layerConf"]["layer"]
 
 
-def _vertices(path: object, config: Any, parts: Sequence[ConfiguredLayer]) -> Iterator[tuple[Vertex, tuple[str, ...]]]:
-    """Yield everything of a network in an order in which it can be computed, and of layers what the network does with their input and
-    output, in words.
-    """
-    by_name = {part.name: part for part in parts}
+def _vertices(path: object, config: Any, parts: Mapping[str, ConfiguredLayer]) -> Iterator[Vertex]:
+    """Yield everything of a network in an order in which it can be computed."""
+
+    def layer(name: str, stated: Any, inputs: Sequence[str], preprocessor: Any) -> Vertex:
+        kind, content = content_of(stated)
+        before = content_of(preprocessor) if preprocessor else ("", {})
+        return Vertex(name, kind.removesuffix("layer"), content, inputs, before, parts[name])
+
     if "confs" in config:
-        changed, before = config.get("inputPreProcessors") or {}, "input"
-        for number, (part, (_, layer)) in enumerate(zip(parts, _layers(path, config), strict=True)):
-            preprocessor = changed.get(str(number))
-            kind, content = _content(layer)
-            yield _vertex(part.name, kind, content, [before], preprocessor, part), _preprocessor(preprocessor)
-            before = part.name
+        source = _INPUT
+        for number, (name, stated) in enumerate(_layers(path, config)):
+            yield layer(name, stated, [source], (config.get("inputPreProcessors") or {}).get(str(number)))
+            source = name
         return
-    kinds = {name: _content(content) for name, content in config["vertices"].items()}
-    inputs: Mapping[str, list[str]] = config["vertexInputs"]
     for name in config.get("topologicalOrderStr") or _order(path, config):
-        if name not in kinds:
+        if name not in config["vertices"]:
             continue
-        kind, content = kinds[name]
-        read = [*inputs.get(name, ())]
-        if kind != "layervertex":
-            yield Vertex(name, kind, _called(kinds[name], name), content, read), ()
-            continue
-        inner = _content(content["layerConf"]["layer"])
-        words = [f"its input comes through {_called(kinds[source], source)}" for source in _through(name, kinds, inputs)]
-        words += [
-            f"its output goes through {_called(kinds[other], other)}"
-            for other, sources in inputs.items()
-            if name in sources and kinds.get(other, ("layervertex",))[0] != "layervertex"
-        ]
-        preprocessor = content.get("preProcessor")
-        yield _vertex(name, *inner, read, preprocessor, by_name[name]), (*_preprocessor(preprocessor), *words)
+        kind, content = content_of(config["vertices"][name])
+        inputs = [*config["vertexInputs"].get(name, ())]
+        is_layer = kind == "layervertex"
+        yield (
+            layer(name, content["layerConf"]["layer"], inputs, content.get("preProcessor"))
+            if is_layer
+            else Vertex(name, kind, content, inputs)
+        )
 
 
-def _through(name: str, kinds: Mapping[str, tuple[str, Any]], inputs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the vertices between a layer and those before it."""
-    through: dict[str, None] = {}
-    queue = [*inputs.get(name, ())]
-    for source in queue:  # it grows
-        if source in kinds and kinds[source][0] != "layervertex" and source not in through:
-            through[source] = None
-            queue += inputs.get(source, ())
-    return [*through]
+def _around_layers(vertices: Sequence[Vertex]) -> dict[str, tuple[str, ...]]:
+    """Return for each layer what the network does with its input and output, in words."""
+    words: dict[str, list[str]] = {}
+    others = {vertex.name: vertex for vertex in vertices if vertex.part is None}
+    for vertex in vertices:
+        kind, _ = vertex.before
+        changed = kind and kind.removesuffix("preprocessor") not in RESHAPING
+        words[vertex.name] = [f"its input is changed by a preprocessor of the network ({kind})"] if changed else []
+        through = dict.fromkeys(name for name in vertex.inputs if name in others)
+        queue = [*through]
+        for name in queue:  # it grows
+            new = [source for source in others[name].inputs if source in others and source not in through]
+            through |= dict.fromkeys(new)
+            queue += new
+        words[vertex.name] += [f"its input comes through {others[name].label}" for name in through]
+    for other in others.values():
+        for name in other.inputs:
+            words.get(name, []).append(f"its output goes through {other.label}")
+    return {name: tuple(each) for name, each in words.items()}
 
 
-def _vertex(name: str, kind: str, content: Mapping[str, Any], inputs: Sequence[str], preprocessor: Any, part: ConfiguredLayer) -> Vertex:
-    """Return a layer of a network as what stands in its graph."""
-    units = part.units * (2 if part.directions == 2 and part.merge == "concat" else 1) if part.layout else 0
-    before = _content(preprocessor)[0] if preprocessor else ""
-    return Vertex(name, kind, _called((kind, content), name), content, inputs, before, units, _is_last(kind, content), part.masked)
-
-
-def _is_last(kind: str, content: Mapping[str, Any]) -> bool:
-    """Return whether a layer gives its last step alone: a wrapper around it says so."""
-    while (kind := kind.removesuffix("layer")) in _WRAPPERS:
-        if kind == "lasttimestep":
-            return True
-        kind, content = _content(content[_WRAPPERS[kind]])
-    return False
-
-
-def _called(vertex: tuple[str, Mapping[str, Any]], name: str) -> str:
-    """Return the words for a vertex, as the network has them."""
-    kind, content = vertex
-    return f"{str(content.get('@class', kind)).rpartition('.')[2].rpartition('$')[2]} {name!r}"
-
-
-_RESHAPING = ("rnntofeedforward", "feedforwardtornn", "rnntofeedforwardpreprocessor", "feedforwardtornnpreprocessor")
+RESHAPING = ("rnntofeedforward", "feedforwardtornn")
 """Preprocessors that change no value and no order."""
 
 
-def _preprocessor(preprocessor: Any) -> tuple[str, ...]:
-    """Return the meaning of a preprocessor before a layer, in words."""
-    if not preprocessor:
-        return ()
-    kind, _ = _content(preprocessor)
-    return () if kind in _RESHAPING else (f"its input is changed by a preprocessor of the network ({kind})",)
+def without_wrappers(kind: str, content: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], list[str]]:
+    """Return the kind and the configuration of the layer inside the wrappers around a layer, and the kinds of these."""
+    wrappers: list[str] = []
+    while (kind := kind.removesuffix("layer")) in _WRAPPERS:
+        wrappers.append(kind)
+        kind, content = content_of(content[_WRAPPERS[kind]])
+    return kind, content, wrappers
 
 
 def _order(path: object, config: Mapping[str, Any]) -> list[str]:
@@ -222,7 +248,7 @@ def _order(path: object, config: Mapping[str, Any]) -> list[str]:
     return order
 
 
-def _content(value: Any) -> tuple[str, dict[str, Any]]:
+def content_of(value: Any) -> tuple[str, dict[str, Any]]:
     """Return the type and content of {"@class": ..., ...} or {"type": {...}}."""
     if "@class" in value:
         return str(value["@class"]).rpartition(".")[2].lower(), value
@@ -231,7 +257,7 @@ def _content(value: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _part(path: object, name: str, layer: Any) -> ConfiguredLayer:
-    kind, content = _content(layer)
+    kind, content = content_of(layer)
     kind = kind.removesuffix("layer")
     if kind in _WRAPPERS:
         inside = _part(path, name, content[_WRAPPERS[kind]])
@@ -251,9 +277,13 @@ def _part(path: object, name: str, layer: Any) -> ConfiguredLayer:
     if kind in _EMPTY:
         return ConfiguredLayer(name, "", 0, 0, 0)
     inputs, units = (_size(path, name, content, key) for key in ("nin", "nout"))
-    if kind in _DENSE:
-        biases = int(content.get("hasBias", True)) + int(content.get("hasLayerNorm", False))
-        return ConfiguredLayer(name, "", inputs, units, inputs * units + biases * units)
+    if kind in (*_DENSE, "batchnormalization"):
+        arrays = [("W", (inputs, units)), *[("b", (units,))] * content.get("hasBias", True)]
+        arrays += [("g", (units,))] * content.get("hasLayerNorm", False)
+        if kind == "batchnormalization":
+            each = ["gamma", "beta"] * (not content.get("lockGammaBeta", False))
+            arrays = [(word, (units,)) for word in (*each, "mean", "log10stdev" if content.get("useLogStd") else "var")]
+        return ConfiguredLayer(name, "", inputs, units, sum(math.prod(shape) for _, shape in arrays), arrays)
     if kind not in _RECURRENT or content.get("hasLayerNorm"):
         what = f"a {kind} with layer normalisation" if kind in _RECURRENT else f"of the type {kind!r}"
         raise UnreadableError(path, f"the layer {name!r} is {what}, whose parameters are unknown")
@@ -287,7 +317,7 @@ def _function(content: Mapping[str, Any], key: str, default: Activation) -> Acti
     function = content.get(f"{key}Fn", content.get(f"{key}Function"))
     if function is None:
         return default
-    kind, details = (function, {}) if isinstance(function, str) else _content(function)
+    kind, details = (function, {}) if isinstance(function, str) else content_of(function)
     name = kind.lower().removeprefix("activation")
     constants = {word: value for word, value in details.items() if word != "@class" and value not in (None, 0, 0.0)}
     if name in FUNCTIONS and not constants:
@@ -298,77 +328,3 @@ def _function(content: Mapping[str, Any], key: str, default: Activation) -> Acti
     if name in ("elu", "lrelu") and set(constants) <= {"alpha"}:
         return Activation({"elu": "elu", "lrelu": "leaky_relu"}[name], details.get("alpha"))
     return Activation(f"dl4j {name}")
-
-
-# A network of Deeplearning4j's as a graph: what vertices do to the elements on their way from one recurrent layer to the next.
-# Source: deeplearning4j-nn, org/deeplearning4j/nn/graph/vertex/impl and nn/conf/graph for the vertices, nn/conf/preprocessor for the
-# preprocessors, nn/layers/DropoutLayer.java.
-
-
-@dataclass(frozen=True)
-class Vertex:
-    """A layer of a network, or what stands between layers.
-
-    name    of what it gives
-    kind    its class in small letters
-    label   what messages call it
-    stated  its configuration
-    inputs  the names of what it reads
-    before  the class of the preprocessor before it, "" for none
-    units   of a recurrent layer, how many features it gives at each step; 0 for anything else
-    last    of a recurrent layer, whether it gives the last step alone
-    masked  of a recurrent layer, whether it leaves out steps by their values
-    """
-
-    name: str
-    kind: str
-    label: str
-    stated: Mapping[str, Any]
-    inputs: Sequence[str]
-    before: str = ""
-    units: int = 0
-    last: bool = False
-    masked: bool = False
-
-
-def calls(vertices: Sequence[Vertex]) -> dict[str, tuple[Call, ...]]:
-    """Return the calls of each recurrent layer, by its name."""
-    graph = Graph(_DIALECT)
-    for vertex in vertices:
-        inputs: list[Any] = [*vertex.inputs]
-        if vertex.before:
-            inputs = [(vertex.name, "before", place) for place in range(len(inputs))]
-            for read, key in zip(vertex.inputs, inputs, strict=True):
-                graph.add(vertex.before, [read], [key])
-        if not vertex.units:
-            masked = bool(vertex.stated.get("maskArrayInputName"))  # then what it does depends on the mask
-            kind = (vertex.kind, "by a mask") if masked else vertex.kind
-            graph.add(kind, inputs, [vertex.name], vertex.stated, vertex.label)
-            continue
-        name = vertex.name
-        call = graph.call(
-            name,
-            (inputs[0] if inputs else "", "bit"),
-            {} if vertex.last else {name: "but"},
-            {name: "the last output"} if vertex.last else {},
-            sizes=CallSizes(vertex.units),
-        )
-        if vertex.masked:
-            call.received = replace(call.received, mask=f"by the values of what {name!r} reads")
-    return followed(graph)
-
-
-def _subset(applied: Applied) -> Array:
-    first, last = int(applied.attributes["from"]), int(applied.attributes["to"])
-    return moves.cut(applied.input(0), [first], [last + 1], [], [1])
-
-
-_DIALECT: Dialect = {
-    "dropoutlayer": SAME,  # DropoutLayer.java: activate() changes its input in training alone
-    "dropout": SAME,
-    "mergevertex": Moves(lambda applied: moves.concatenate(applied.arrays, 1), None),
-    "subsetvertex": Moves(_subset),
-    "reversetimeseriesvertex": Moves(lambda applied: moves.reverse(applied.input(0), [2])),
-    # From (batch, features, time) to (batch * time, features) and back: a recurrent layer reads the former only.
-    **dict.fromkeys(("rnntofeedforward", "feedforwardtornn", "rnntofeedforwardpreprocessor", "feedforwardtornnpreprocessor"), SAME),
-}

@@ -6,6 +6,8 @@ layer after the other; what a layer's share means is in rnnconvert.formats.dl4j.
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,11 +26,13 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, FormatClaim, Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.dl4j import nd4j
-from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, ConfiguredLayer, parts
+from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, ConfiguredLayer, network
+from rnnconvert.formats.dl4j.lowering import NetworkLowering
 from rnnconvert.formats.dl4j.write import TITLE, GraphVertex, recurrent, save
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.recognition.lowered import read_program, recognise_in
 from rnnconvert.rewrites import split_stack
 
 NAME = "dl4j"
@@ -81,35 +85,42 @@ def read(path: Path, options: Options) -> Checkpoint:
     archive = Archive(path)
     if archive.size(_CONFIGURATION) > DESCRIPTION_BYTES if _CONFIGURATION in archive else False:
         raise UnreadableError(path, f"its {_CONFIGURATION} has {archive.size(_CONFIGURATION)} bytes")
-    parts_found = parts(archive.read(_CONFIGURATION), path)
+    configured = network(archive.read(_CONFIGURATION), path)
     vector = nd4j.read(archive.read(_COEFFICIENTS), path, _COEFFICIENTS).reshape(-1)
     if vector.dtype.kind != "f":
         raise UnreadableError(path, f"its {_COEFFICIENTS} holds elements of type {vector.dtype}")
-    needed = sum(part.size for part in parts_found)
+    needed = sum(part.size for part in configured.parts)
     if needed != vector.size:
-        sizes = ", ".join(f"{part.name} {part.size}" for part in parts_found)
+        sizes = ", ".join(f"{part.name} {part.size}" for part in configured.parts)
         raise UnreadableError(path, f"its {_COEFFICIENTS} holds {vector.size} parameters, but its layers have {needed} ({sizes})")
     vector = vector.astype(vector.dtype.newbyteorder("="))
     layers: dict[str, Recurrent] = {}
     others: dict[str, Array] = {}
     evidence, warnings = [], []
     at = 0
-    names: set[str] = set()
-    for part in parts_found:
+    for part in configured.parts:
         share = vector[at : at + part.size]
-        name = unique(part.name, names)
-        names.add(name)
+        name = part.name
         if part.layout:
-            layers[name] = _layer(name, _decided(name, part, options), share).replace(calls=part.calls)
+            layers[name] = _layer(name, _decided(name, part, options), share)
             warnings += [LayerNote(name, str(text)) for text in part.around]
             options.facts(name, _CONFIGURATION, part.stated, harmless=HARMLESS, neutral=NEUTRAL).take(*USED)
             if part.masked:
                 warnings.append(LayerNote(name, "a MaskZeroLayer skips steps by their values, which is not kept"))
             evidence.append(f"{name}: {_CONFIGURATION} states {part.layout}, parameters {at} to {at + part.size - 1}")
-        elif part.size:
-            others[name] = share
+        ends = np.cumsum([0, *(math.prod(shape) for _, shape in part.arrays)])
+        others |= {
+            f"{name}/{key}": share[start:end].reshape(shape, order="F")
+            for (key, shape), start, end in zip(part.arrays, ends, ends[1:], strict=False)
+        }
         at += part.size
-    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings))
+    lowering = NetworkLowering(configured, layers, others)
+    calls = lowering.calls()
+    looked, received = recognise_in(lambda: lowering.program(path, path.stat().st_size), re.compile(r"$^"), calls.items())
+    layers = {name: layer.replace(calls=received[name]) for name, layer in layers.items()}
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings), read=read_program(looked, calls)
+    )
 
 
 def _decided(name: str, part: ConfiguredLayer, options: Options) -> ConfiguredLayer:

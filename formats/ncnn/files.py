@@ -28,9 +28,7 @@ from rnnconvert.formats.ncnn.stored import INT8, arrays_of
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.packing import pack, unpack
-from rnnconvert.recognition.computed import RecognisedLayers
-from rnnconvert.recognition.flow import PlacedCall, ReadProgram, RecurrentCall
-from rnnconvert.recognition.lowered import recognise_in
+from rnnconvert.recognition.lowered import read_program, recognise_in
 from rnnconvert.rewrites import split_stack
 
 NAME = "ncnn"
@@ -105,23 +103,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     if looked.layers or not (layers or contents.unread):
         contents.unread += looked.refusals()
     contents.batch_first = dict.fromkeys(layers, False)
-    return contents.checkpoint(path, NAME, options, read=_program(looked, calls), beside=(str(weights_file),))
+    return contents.checkpoint(path, NAME, options, read=read_program(looked, calls), beside=(str(weights_file),))
 
 
 _LATER = re.compile(r"$^")
 """What the framework adds to the names of layers: nothing."""
-
-
-def _program(looked: RecognisedLayers, calls: Mapping[str, RecurrentCall]) -> ReadProgram | None:
-    """Return the net with its layers; None for one that is not as its layers ask."""
-    if not looked.scopes:
-        return None
-    main, placed = looked.scopes[0], {}
-    for name, call in calls.items():
-        producer = main.producer(next(iter(call.outputs), ""))
-        if producer is not None:
-            placed[name] = PlacedCall(main, producer[0], call)
-    return ReadProgram(looked.scopes, placed, looked.layers)
 
 
 def _stored(path: Path, layer: param.ParamLayer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:

@@ -280,4 +280,7 @@ def two_ways(module: Object) -> tuple[Object, Object, str]:
     how = {"nn.CAddTable": "sum", "nn.JoinTable": "concat"}.get(merge.name if isinstance(merge, Object) else "")
     if how is None:
         raise NotALayerError("its directions are merged by something other than nn.CAddTable or nn.JoinTable")
+    dimension, seen = (merge.fields.get(name) if isinstance(merge, Object) else None for name in ("dimension", "nInputDims"))
+    if how == "concat" and dimension not in (None, -1, seen or (3 if module.name == "nn.SeqBRNN" else 2)):
+        raise NotALayerError(f"its nn.JoinTable puts its directions side by side along axis {dimension}, not as features")
     return forward, backward, how

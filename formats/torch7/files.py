@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array, PiecewiseArray
 from rnnconvert.core.errors import NotALayerError, UsageError
-from rnnconvert.core.limits import NESTING
 from rnnconvert.core.names import add, named
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
@@ -31,16 +32,16 @@ from rnnconvert.formats.torch7.classes import (
     two_ways,
     unknown_fields,
 )
+from rnnconvert.formats.torch7.lowering import ROOTS, ModuleLowering, within
 from rnnconvert.formats.torch7.step import CONSTANTS, HARMLESS, UnknownModuleError, differs
 from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
-from rnnconvert.graphs.between import calls as followed
-from rnnconvert.graphs.graph import CallSizes, Graph
-from rnnconvert.graphs.operators import SAME, Applied, ChangesError, Dialect, Moves
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.language.places import shapes
+from rnnconvert.recognition.lowered import recognise_in
+from rnnconvert.recognition.stacked import ReadStacks, placed
 from rnnconvert.rewrites import split_stack
 
 NAME = "torch7"
@@ -66,6 +67,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     root = torch7_file.read(path)
     everything = list(torch7_file.walk(root, _NOT_WEIGHTS, path))
     layers: dict[str, Recurrent] = {}
+    modules: dict[int, str] = {}
     unread: list[LayerNote] = []
     warnings: list[str] = []
     evidence = []
@@ -80,6 +82,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             if module.name in OTHERS:
                 raise NotALayerError("a class whose equations are unknown")
             add(layers, place, _two(place, module, options) if module.name in TWO_WAYS else _single(place, module, options), path)
+            modules[id(module)] = place
             evidence.append(f"{place or 'the file itself'}: {module.name}")
             options.facts(place, f"the {module.name}", _unknown(module, path))
             if any(module.fields.get(name) in values for name, values in KEPT_STATES.items()):
@@ -93,7 +96,9 @@ def read(path: Path, options: Options) -> Checkpoint:
     turned = next((f"{place} ({entry.name})" for place, entry in objects if "Reverse" in entry.name and id(entry) not in used), "")
     if turned and layers:
         warnings.append(f"{turned} reverses the order of a sequence: a layer between two such modules reads from the end")
-    layers = {place: layers[place].replace(calls=received) for place, received in calls(objects, layers).items()}
+    program, received = _program(path, everything, {key: layers[place] for key, place in modules.items()})
+    unseen = (Call(Unknown("no nn.Sequential shows what it reads")),)
+    layers = {place: layer.replace(calls=received.get(place, unseen)) for place, layer in layers.items()}
     order = [place for place, _ in everything if place in layers]
     arrays = ((place, entry) for place, entry in everything if isinstance(entry, np.ndarray) and entry.size)
     tensors = named(((place, array) for place, array in arrays if _apart(place, layers)), path)
@@ -105,8 +110,58 @@ def read(path: Path, options: Options) -> Checkpoint:
         tuple(evidence),
         options.questions,
         (*unread, *warnings),
+        read=program,
         unread=tuple(unread),
     )
+
+
+def _program(
+    path: Path, everything: Sequence[tuple[str, Any]], layers: Mapping[int, Recurrent]
+) -> tuple[ReadModules | None, dict[str, tuple[Call, ...]]]:
+    """Return the outermost modules with their layers, and what these receive; no modules where there are none, or they do not fit together.
+
+    everything  what the file holds, nearer values first
+    """
+    inside, roots, around = set[int](), list[Object](), ""
+    for _, entry in everything:
+        if not isinstance(entry, Object) or id(entry) in inside or entry.name.startswith("torch.") or entry.name.endswith("Criterion"):
+            continue
+        if entry.name in ROOTS or (id(entry) in layers and not around):
+            roots.append(entry)
+            inside |= {id(each) for _, each in torch7_file.walk(entry, _NOT_WEIGHTS, path)}
+        elif entry.name.startswith("nn"):
+            around = around or entry.name
+            if entry.name in CLASSES | OTHERS | TWO_WAYS:  # a layer that is not read
+                inside |= {id(each) for _, each in torch7_file.walk(entry, _NOT_WEIGHTS, path)}
+    holding = [root for root in roots if any(id(module) in layers for module in within(root))] or roots[:1]
+    names = {f"input_{number}" if len(holding) > 1 else "input": root for number, root in enumerate(holding, 1)}
+    lowering = ModuleLowering(names, layers, {id(entry): place for place, entry in everything})
+    looked, received = recognise_in(lambda: lowering.program(path, path.stat().st_size), re.compile(r"$^"), lowering.stacks)
+    if looked.scope is None or not names:
+        return None, received
+    places, singles = placed(looked.scopes[0], lowering.calls)
+    places = {name: replace(call, continues=singles[name].name in lowering.anew) for name, call in places.items()}
+    if around:
+        lowering.refused[around] = "what it computes is not known"
+    containers = any(root.name in ROOTS for root in roots)
+    read = ReadModules(looked.scopes, places, looked.layers, {}, singles, len(roots), containers, tuple(lowering.notes), lowering.refused)
+    return read, received
+
+
+@dataclass(frozen=True)
+class ReadModules(ReadStacks):
+    """The modules of a file as a program.
+
+    models   how many outermost modules there are
+    containers  whether one of them holds others
+    notes    what a user should know
+    refused  why the model is not described, by the classes of its modules
+    """
+
+    models: int = 1
+    containers: bool = False
+    notes: Sequence[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def _apart(place: str, layers: dict[str, Recurrent]) -> bool:
@@ -120,6 +175,8 @@ def _unknown(module: Object, path: Path) -> dict[str, object]:
     for place, inner in torch7_file.walk(module, _NOT_WEIGHTS, path):
         if isinstance(inner, Object) and not inner.name.startswith("torch."):
             left = unknown_fields(inner)
+            if inner.name in ("nn.SeqBRNN", "nn.SeqReverseSequence") and left.get("dim") == 1:
+                del left["dim"]  # the steps
             if inner is not module and inner.name not in CLASSES:
                 left = {name: value for name, value in left.items() if name not in CONSTANTS | HARMLESS}
             stated |= {f"{name} of {place} ({inner.name})" if place else name: value for name, value in left.items()}
@@ -262,61 +319,3 @@ def _cudnn(stack: Recurrent, fields: LuaTable, add: Any) -> Object:
     else:
         name = names[mode]
     return Object(f"cudnn.{name}", fields)
-
-
-# The modules of a Torch7 file as graphs: what lies between the recurrent layers of each nn.Sequential.
-# Source: torch/nn, Sequential.lua, Dropout.lua and Identity.lua; Element-Research/rnn, Sequencer.lua.
-
-
-def calls(objects: Sequence[tuple[str, Object]], layers: Mapping[str, Recurrent]) -> dict[str, tuple[Call, ...]]:
-    """Return the calls of each recurrent layer of a file, by its place.
-
-    objects  all objects of the file with their places, outer ones first
-    """
-    follower = _Follower(Graph(_DIALECT), {id(entry): place for place, entry in objects}, layers, set())
-    for _, root in objects:
-        if root.name == "nn.Sequential" and id(root) not in follower.done:
-            follower.follow(root, ("input", id(root)))
-    received_calls = followed(follower.graph)
-    unseen = Call(Unknown("no nn.Sequential shows what it reads"))
-    return {name: received_calls.get(name, (unseen,)) for name in layers}
-
-
-class _Follower(NamedTuple):
-    """Modules on their way into a graph: the graph, the places of modules by their identity, the layers by place, what is done."""
-
-    graph: Graph
-    places: Mapping[int, str]
-    layers: Mapping[str, Recurrent]
-    done: set[int]
-
-    def follow(self, module: Object, value: Hashable, depth: int = 0) -> Hashable:
-        """Note what a module does with a value; return what it gives."""
-        place = self.places.get(id(module), "")
-        output = ("given by", id(module), len(self.graph.layers), value)
-        if place in self.layers:
-            stack = self.layers[place]
-            self.graph.call(place, (value, "tbi"), {output: "tbu"}, sizes=CallSizes(stack.layers[-1].output_size, width=stack.input_size))
-            return output
-        self.done.add(id(module))
-        modules, inside = module.fields.get("modules"), list[object]()
-        if module.name == "nn.Sequential" and isinstance(modules, LuaTable):
-            inside = modules.listed()
-        elif module.name == "nn.Sequencer":
-            inside = [module.fields.get("module")]
-        if inside and depth < NESTING:
-            for child in inside:
-                if isinstance(child, Object):
-                    value = self.follow(child, value, depth + 1)
-            return value
-        self.graph.add(module.name, [value], [output], module.fields)
-        return output
-
-
-def _dropout(applied: Applied) -> Array:
-    if applied.attributes.get("v2") is not True:
-        raise ChangesError("nn.Dropout that scales its input when it is off")
-    return np.asarray(applied.input(0))
-
-
-_DIALECT: Dialect = {"nn.Identity": SAME, "nn.Dropout": Moves(_dropout)}

@@ -16,7 +16,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import MODULE_NESTING
 from rnnconvert.core.malformed import malformed
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
+from rnnconvert.formats.torch7.torch7_file import LuaTable, Object, numbers_of
 
 CONSTANTS = frozenset({"offset", "length", "index", "addend", "negate", "dimension", "nInputDims", "size", "numElements", "numInputDims"})
 """Fields of modules that their step reads, beside their weights."""
@@ -67,10 +67,6 @@ def _flat(values: Any) -> Iterator[Array]:
         yield values
 
 
-def _listed(value: Any) -> list[int]:
-    return [int(number) for number in (value.listed() if isinstance(value, LuaTable) else np.asarray(value).reshape(-1).tolist())]
-
-
 def _wide(fields: LuaTable, name: str) -> Array:
     return np.asarray(fields[name], np.float64)
 
@@ -112,7 +108,7 @@ def _run(module: Any, x: Any, depth: int) -> Any:
         case "FlattenTable":
             return list(_flat(x))
         case "Reshape" | "View":
-            return x.reshape(len(x), *_listed(fields["size"]))
+            return x.reshape(len(x), *numbers_of(fields["size"]))
         case "SplitTable":
             dimension, dims = int(fields.get("dimension", 1)), int(fields.get("nInputDims") or x.ndim - 1)
             axis = dimension - 1 + x.ndim - dims if dimension > 0 else x.ndim + dimension

@@ -62,8 +62,18 @@ class Object:
 
 
 @dataclass(eq=False)
-class _Torch7Storage:
+class Torch7Storage:
+    """Numbers one after the other: those of tensors, or a shape."""
+
     data: Array
+
+
+def numbers_of(value: Any) -> list[int]:
+    """Return the whole numbers in a table, a storage or an array. Raises ValueError for anything else."""
+    listed = value.listed() if isinstance(value, LuaTable) else value.data if isinstance(value, Torch7Storage) else value
+    if not isinstance(listed, list | np.ndarray):
+        raise ValueError(f"no list of numbers: {value!r}")
+    return [int(number) for number in np.asarray(listed, np.int64).reshape(-1)]
 
 
 @dataclass
@@ -203,7 +213,7 @@ class _Torch7Reader:
             item = np.dtype(dtype if not (self.long == 4 and match["type"] == "Long") else "<i4")
             begin = self.at
             self._raw(size * item.itemsize)
-            self.objects[number] = _Torch7Storage(view(self.data, begin, (size,), item, self.path, name))
+            self.objects[number] = Torch7Storage(view(self.data, begin, (size,), item, self.path, name))
             return self.objects[number], True
         axes = self._int()
         if not 0 <= axes <= _MOST_AXES:
@@ -236,7 +246,7 @@ class _Torch7Reader:
         if not shape or 0 in shape:
             few = all(length >= 0 for length in shape) and math.prod(max(length, 1) for length in shape) < 1 << 40
             return np.zeros(shape or (0,), dtype) if few else self._odd(shape)
-        if not isinstance(storage, _Torch7Storage):
+        if not isinstance(storage, Torch7Storage):
             raise self._wrong(f"a tensor of shape {shape} without a storage")
         reach = sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
         # Steps of zero make much of little: no layer is as large.

@@ -14,7 +14,7 @@ import numpy as np
 from rnnconvert.containers.files import replacing, write_pieces
 from rnnconvert.core.arrays import Array, PiecewiseArray, nbytes
 from rnnconvert.core.errors import UsageError
-from rnnconvert.formats.torch7.torch7_file import BOOLEAN, NIL, NUMBER, STRING, TABLE, TORCH, TYPES, Object
+from rnnconvert.formats.torch7.torch7_file import BOOLEAN, NIL, NUMBER, STRING, TABLE, TORCH, TYPES, Object, Torch7Storage
 
 _NAMES = {np.dtype(code): name for name, code in TYPES.items() if name}
 
@@ -62,6 +62,8 @@ class _ObjectWriter:
             self.put(value.fields)
         elif isinstance(value, np.ndarray | PiecewiseArray):
             self._array(value)
+        elif isinstance(value, Torch7Storage):
+            self._storage(value, value.data)
         else:
             raise UsageError(f"{self.path}: Torch7's files cannot hold {type(value).__name__}")
 
@@ -99,6 +101,9 @@ class _ObjectWriter:
         if empty or not shape:
             self._ints(NIL)
             return
-        self._class(f"torch.{name}Storage", object())
+        self._storage(object(), array)
+
+    def _storage(self, value: object, array: Array | PiecewiseArray) -> None:
+        self._class(f"torch.{_NAMES[array.dtype.newbyteorder('<')]}Storage", value)
         self._longs(nbytes(array) // array.dtype.itemsize)
         write_pieces(self.file, array)

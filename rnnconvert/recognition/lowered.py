@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
@@ -13,7 +13,7 @@ from rnnconvert.graphs.program.operations import Program
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.walk import walk
 from rnnconvert.recognition.computed import Computed, RecognisedLayers, recognise_layers
-from rnnconvert.recognition.flow import RecurrentCall, received
+from rnnconvert.recognition.flow import PlacedCall, ReadProgram, RecurrentCall, received
 from rnnconvert.recognition.suspects import looks_recurrent
 
 
@@ -45,6 +45,21 @@ def recognise_in(
     calls = received(scopes, [(name, _around(scopes, home), home) for name, home in homes], done)
     done.layers = {name: replace(computed, stack=computed.stack.replace(calls=calls[name])) for name, computed in layers.items()}
     return done, {name: calls[name] for name in dict(homes)}
+
+
+def read_program(looked: RecognisedLayers, calls: Mapping[str, RecurrentCall]) -> ReadProgram | None:
+    """Return a graph with its layers; None for one that is not as its operators ask.
+
+    calls  the recurrent operations of the main graph, by the names of their layers
+    """
+    if not looked.scopes:
+        return None
+    main, placed = looked.scopes[0], {}
+    for name, call in calls.items():
+        producer = main.producer(next(iter(call.outputs), ""))
+        if producer is not None:
+            placed[name] = PlacedCall(main, producer[0], call)
+    return ReadProgram(looked.scopes, placed, looked.layers)
 
 
 def _around(scopes: Sequence[Scope], home: RecurrentCall) -> Scope:

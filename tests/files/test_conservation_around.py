@@ -158,7 +158,7 @@ def test_vertices_around_a_layer_are_named_and_stop_a_join(tmp_path: Path) -> No
     checkpoint = rc.load(graph(tmp_path, vertex("rnn.ReverseTimeSeriesVertex", maskArrayInputName="in")))
     assert "a: its output goes through ReverseTimeSeriesVertex 'rev'" in checkpoint.warnings
     assert "b: its input comes through ReverseTimeSeriesVertex 'rev'" in checkpoint.warnings
-    with pytest.raises(rc.RefusedError, match="ReverseTimeSeriesVertex 'rev' comes before it"):
+    with pytest.raises(rc.RefusedError, match="ReverseTimeSeriesVertex 'rev': the steps are reversed"):
         rc.save(checkpoint, tmp_path / "out.onnx", stack="join", force=True)
     last = rc.load(graph(tmp_path, None, vertex("rnn.LastTimeStepVertex")))
     assert last.warnings == ("b: its output goes through LastTimeStepVertex 'end'",)

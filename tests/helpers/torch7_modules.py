@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
+from rnnconvert.formats.torch7.torch7_file import LuaTable, Object, Torch7Storage
 
 _RANDOM = np.random.default_rng(7)
 
@@ -27,6 +27,11 @@ def make(name: str, *inside: Object, **fields: Any) -> Object:
     if inside:
         table["modules"] = LuaTable(dict(enumerate(inside, 1)))
     return Object(f"nn.{name}", table)
+
+
+def storage(*sizes: int) -> Torch7Storage:
+    """A torch.LongStorage, as nn.View and nn.Reshape keep their sizes."""
+    return Torch7Storage(np.array(sizes, "<i8"))
 
 
 def linear(width: int, units: int, bias: bool = True) -> Object:
@@ -77,7 +82,7 @@ def fast_lstm(width: int, units: int) -> Object:
     i2g, o2g = linear(width, 4 * units), linear(units, 4 * units, False)
     functions = make("ParallelTable", *(make(name) for name in ("Sigmoid", "Tanh", "Sigmoid", "Sigmoid")))
     gates = sequence(
-        narrow(1, 2), make("ParallelTable", i2g, o2g), make("CAddTable"), make("Reshape", size=[4, units]), make("SplitTable"),
+        narrow(1, 2), make("ParallelTable", i2g, o2g), make("CAddTable"), make("Reshape", size=storage(4, units)), make("SplitTable"),
         functions,
     )  # fmt: skip
     hidden = sequence(narrow(1, 2), make("CMulTable"))
@@ -95,7 +100,7 @@ def gru(width: int, units: int) -> Object:
     """GRU.lua, buildModel."""
     i2g, o2g = linear(width, 2 * units), linear(units, 2 * units, False)
     gates = sequence(
-        make("ParallelTable", i2g, o2g), make("CAddTable"), make("Reshape", size=[2, units]), make("SplitTable"),
+        make("ParallelTable", i2g, o2g), make("CAddTable"), make("Reshape", size=storage(2, units)), make("SplitTable"),
         make("ParallelTable", make("Sigmoid"), make("Sigmoid")),
     )  # fmt: skip
     before = sequence(select(1), linear(width, units))
@@ -152,7 +157,7 @@ def run(module: Object, x: Any) -> Any:
         case "FlattenTable":
             return list(_flat(x))
         case "Reshape":
-            return x.reshape(len(x), *fields["size"].listed())
+            return x.reshape(len(x), *fields["size"].data)
         case "SplitTable":
             return list(x.swapaxes(0, 1))
         case "SAdd":

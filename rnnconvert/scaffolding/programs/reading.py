@@ -19,6 +19,7 @@ from rnnconvert.core.remedies import FixAt, Flag
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
+from rnnconvert.files.questions import assumptions
 from rnnconvert.graphs.program.operations import Declared, Operation, StoredNumbers
 from rnnconvert.graphs.program.places import sources
 from rnnconvert.graphs.program.scopes import Scope, label_of
@@ -464,7 +465,7 @@ def describe(
     anew = [f"{name} goes on from one call to the next in its file; what is written begins every call with zeros" for name in going_on]
     return replace(
         description,
-        notes=(*description.notes, *work.notes, *rounded, *anew),
+        notes=(*description.notes, *work.notes, *rounded, *anew, *assumptions(work.checkpoint.questions)),
         continues=bool(going_on),
         integers=description.integers or bool(rounded),
     )

@@ -36,7 +36,8 @@ def recurrent(r: GraphReading, placed: PlacedCall, unit: Unit) -> list[SourceTen
     batch = next((order.index("b") for order in orders), 1) == 0
     states = _states(r, placed, ways, lstm, batch, x.dims[0])
     mask = _mask(r, scope, call.lengths[0], x) if call.lengths else None
-    sequence, finals = called(r.build, unit, x, states, mask, bool(sequences))
+    merge = stack.layers[0].merge if ways > 1 else "concat"
+    sequence, finals = called(r.build, unit, x, states, mask, bool(sequences), merge)
     values: dict[str, SourceTensor] = {}
     for name, order in sequences.items():
         turned = stack.output_order == "time" and stack.first.reverse and ways == 1

@@ -69,8 +69,7 @@ def test_a_network_gives_what_deeplearning4j_gave() -> None:
     assert {layer.cell.activation for layer in checkpoint.layers.values()} == {Activation("relu")}
     x = recorded["x"].astype("f4").transpose(2, 0, 1)
     hidden = np.concatenate([reference.run(layer, x).y for layer in checkpoint.layers.values()], -1).max(0)
-    head = checkpoint.tensors["out"]
-    scores = np.exp(hidden @ head[:192].reshape(64, 3, order="F") + head[192:])
+    scores = np.exp(hidden @ checkpoint.tensors["out/W"] + checkpoint.tensors["out/b"])
     np.testing.assert_allclose(scores / scores.sum(-1, keepdims=True), recorded["y"], rtol=0, atol=2e-7)
 
 
@@ -108,7 +107,7 @@ def test_sums_and_functions_are_kept(tmp_path: Path) -> None:
     sizes = [6, 4 * 3 * 7, 2 * 4 * 2 * 6, 2 * 5]
     path = model(tmp_path / "a.zip", config, np.arange(sum(sizes), dtype="f4"), "MIXED_DATA_TYPES")
     checkpoint = rc.load(path)
-    assert list(checkpoint.layers) == ["1", "2", "3"] and list(checkpoint.tensors) == ["0"]
+    assert list(checkpoint.layers) == ["1", "2", "3"] and list(checkpoint.tensors) == ["0/W"]
     assert checkpoint.layers["1"].cell.gate_activation == Activation("hard_sigmoid", 0.2, 0.5)
     assert checkpoint.layers["2"].layers[0].merge == "sum"
     assert np.asarray(checkpoint.layers["3"].first.arrays["input", "n"]).flat[0] == sum(sizes[:3])
