@@ -186,6 +186,13 @@ class ProgramRule(CheckedRule):
         integers = self.dtype is not None and self.dtype.kind != "f"
         return not (integers and kind in ("Div", "Pow")) and self.add(kind, [left, right])
 
+    def floor_divided(self) -> bool:
+        """Write a quotient that is rounded down: of whole numbers what is left of the first one is taken off before."""
+        left, right = self.argument("X", 0)[0], self.argument("Y", 1)[0]
+        if self.dtype is not None and self.dtype.kind == "f":
+            return self.add("Floor", [self.block.add("Div", [left, right])])
+        return self.add("Div", [self.block.add("Sub", [left, self.block.add("Mod", [left, right])]), right])
+
     def compared(self, kind: str) -> bool:
         """Write where two values compare."""
         self._read |= {"axis"} if self.stated.get("axis", -1) == -1 else set()
@@ -571,6 +578,7 @@ def _alike(kind: str) -> Callable[[ProgramRule], bool]:
 
 _RULES: Mapping[str, Callable[[ProgramRule], bool]] = {
     **{name: _alike(kind) for name, kind in _SAME.items()},
+    "floor_divide": ProgramRule.floor_divided,
     **{name: _pairing(kind) for name, kind in _PAIRS.items() if name not in ("mul", "max", "min", "pow", "sub", "div")},
     **{f"elementwise_{name}": _pairing(kind) for name, kind in _PAIRS.items()},
     **{name: _comparing(kind) for name, kind in {**_COMPARED, "not_equal": "NotEqual"}.items()},

@@ -51,7 +51,14 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent module of a state dictionary, found by its parameters' names and shapes."""
-    return read_stored(stored_arrays(path), path, options)
+    stored = stored_arrays(path)
+    if any(".layer_fw.cell." in name for name in stored.arrays):
+        from rnnconvert.formats.pytorch.archives.quantized import quantizable
+
+        arrays, rounded = quantizable(stored.arrays)
+        packed = bool(stored.metadata_as(TorchMetadata).get("dequantized"))
+        stored = Stored(arrays, {**stored.metadata, ("dequantized" if packed else "imitated"): [*rounded]})
+    return read_stored(stored, path, options)
 
 
 def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
@@ -179,12 +186,13 @@ class _ModuleReader:
         # Tensors of a live state dictionary may be on another device: of_checkpoint takes them so.
         plain = cast("dict[str, Array]", self.arrays)
         layers = self._called(plain)
-        dequantized = frozenset(self.stated.get("dequantized", ()))
+        rounded = {_LOST: self.stated.get("dequantized", ()), _IMITATED: self.stated.get("imitated", ())}
         self.warnings += [LayerNote(name, str(reason)) for name, reason in self.unreadable.items()]
         self.warnings += [
-            LayerNote(name, _LOST, INTEGERS, unnamed="the module itself")
+            LayerNote(name, why, INTEGERS, unnamed="the module itself")
             for name, (_, names) in self.homes.items()
-            if dequantized & set(names.values())
+            for why, which in rounded.items()
+            if {*which} & set(names.values())
         ]
         return Checkpoint(
             str(self.path),
@@ -205,6 +213,12 @@ class _ModuleReader:
 _LOST = (
     "its matrices are stored as integers, and are read as the float32 numbers that these stand for. PyTorch's kernels also round "
     f"what these are multiplied with, {ROUNDED}"
+)
+
+
+_IMITATED = (
+    "its training imitated integers of 8 bits: PyTorch rounds its matrices and what these are multiplied with as it runs, "
+    f"and here are the float32 numbers before that, {ROUNDED}"
 )
 
 

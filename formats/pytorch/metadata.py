@@ -15,6 +15,7 @@ class TorchMetadata(FileMetadata, total=False):
     classes        the class of each object by dotted names
     scripted       the compiled class of each object by dotted names
     dequantized    the arrays that the file holds as integers
+    imitated       those that were trained to be rounded to integers
     unpacked       the names of the arrays that were packed together, by the place where they were
     root           the class of the outermost object, "state_dict", "envelope", or "an exported program"
     nests          the keys of a dictionary whose values are dictionaries
@@ -28,6 +29,7 @@ class TorchMetadata(FileMetadata, total=False):
     classes: dict[str, str]
     scripted: dict[str, Any]
     dequantized: list[str]
+    imitated: list[str]
     unpacked: dict[str, list[str]]
     root: str
     nests: list[object]

@@ -275,12 +275,22 @@ class GraphDefLowering:
 
     def _single(self, variable: _LoopVariable) -> bool:
         """Return whether a variable is a list of one element."""
-        name = variable.before.rpartition(":")[0]
-        node = self.graph.nodes.get(name)
-        place = {"TensorListReserve": 1, "TensorArrayV3": 0}.get(node.op if node is not None else "")
-        sources = node.read if node is not None else ()
-        size = self._numbers(self.space, sources[place]) if place is not None and place < len(sources) else None
+        source = self._length(variable)
+        size = self._numbers(self.space, source) if source else None
         return size is not None and size.size == 1 and int(size.reshape(())) == 1
+
+    def _length(self, variable: _LoopVariable) -> str:
+        """Return what says how long a list is as it is made; "" for other variables."""
+        node = self.graph.nodes.get(variable.before.rpartition(":")[0])
+        place = {"TensorListReserve": 1, "TensorArrayV3": 0}.get(node.op if node is not None else "")
+        return node.read[place] if node is not None and place is not None and place < len(node.read) else ""
+
+    def _size(self, variable: _LoopVariable) -> list[str]:
+        """Return the value of how long a list is; nothing for other variables."""
+        source = self._length(variable)
+        if source:
+            self._write(self.space, source.partition(":")[0])
+        return [self._value(self.space, source)] if source else []
 
     def _outputs(self, space: _Space, node: GraphDefNode) -> int:
         """Return how many values an operation gives, as far as that matters."""
@@ -412,6 +422,7 @@ class GraphDefLowering:
         after = [self._value(space, variable.after) for variable in variables]
         states: list[tuple[_LoopVariable, str]] = []
         collected: list[tuple[str, str]] = []
+        sizes: list[str] = []
         single: list[tuple[_LoopVariable, str]] = []
         counters = {variable.name for variable in variables if self._counts(space, variable)}
         self.counts |= {variable.final: name for variable in variables if variable.final and variable.name in counters}
@@ -421,6 +432,7 @@ class GraphDefLowering:
                 states.append((variable, value))
             elif item[1]:
                 collected.append((item[0], variable.final))
+                sizes += self._size(variable)
                 self.lists[variable.final] = name
             else:
                 single.append((variable, item[0]))
@@ -430,7 +442,7 @@ class GraphDefLowering:
         def variables_of(part: Sequence[tuple[_LoopVariable, str]]) -> list[Variable]:
             return [Variable(variable.before, TYPES.get(variable.kind), variable.name, value, variable.final) for variable, value in part]
 
-        LoopLowering(name, begins, goes_on, variables_of(states), variables_of(single), collected).write(self.main, block)
+        LoopLowering(name, begins, goes_on, variables_of(states), variables_of(single), collected, sizes=sizes).write(self.main, block)
 
     def _counts(self, space: _Space, variable: _LoopVariable) -> bool:
         """Return whether a variable is the number of the step: 0, 1, 2 and so on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,10 +17,13 @@ from rnnconvert.graphs.program.rules import Dims
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.walk import behind
+from rnnconvert.recognition.masks import plain
+from rnnconvert.recognition.states import given_at_run_time
 
 _FOLLOWED = 500
 OTHERS = (1009, 1)
 """Lengths of an axis that has nothing to do with the layer: longer than any trial, and as short as can be."""
+_NONE: Mapping[str, int] = MappingProxyType({})
 Place: TypeAlias = "tuple[Scope, str, int]"
 """An axis of a value: its graph, its name, and the axis."""
 
@@ -134,10 +138,29 @@ def _scanned(node: Operation, attributes: Mapping[str, Any], index: int, axis: i
     return (node.inputs[count], input_axes[0]) if index - count < len(axes) and axes[index - count] == axis else None
 
 
-def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int], other: int) -> Array:
-    """Return a number that is computed from shapes, where some axes have these lengths, and all others one. Raises UnmatchedError."""
-    values, selected = {}, set()
-    for count, (source, node) in enumerate(behind(scope, name), 1):
+def longest(scope: Scope, name: str) -> set[str] | None:
+    """Return the lengths whose longest a number is, if it is not less; nothing for one that is not given; None for others."""
+    where, name = scope.resolve(plain(scope, name))
+    if not given_at_run_time(where, name):
+        return set()
+    producer = where.producer(name)
+    if producer is None or producer[0].domain or producer[0].kind not in ("ReduceMax", "Min", "Max"):
+        return None
+    if producer[0].kind == "ReduceMax":
+        return {where.resolve(plain(where, producer[0].inputs[0]))[1]}
+    parts = [longest(where, operand) for operand in producer[0].inputs]
+    return None if None in parts else {length for part in parts if part for length in part}
+
+
+def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int], other: int, given: Mapping[str, int] = _NONE) -> Array:
+    """Return a number that is computed from shapes, where some axes have these lengths, and all others one. Raises UnmatchedError.
+
+    given  whole numbers that the model is given, by their values
+    """
+    values, selected = {each: np.full(1, number, shapes.kind(scope, each) or np.int32) for each, number in given.items()}, set()
+    for count, (source, node) in enumerate(behind(scope, name, given), 1):
+        if source in given:
+            continue
         if node is None or count > COUNTED_OPERATIONS:
             raise UnmatchedError(f"{source!r}, an input of the model, decides when it ends")
         if node.kind in MEASURING:

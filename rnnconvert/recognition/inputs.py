@@ -15,7 +15,7 @@ from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
 from rnnconvert.judging.case_kinds import reaching
 from rnnconvert.recognition.conditions import conditions, directed
-from rnnconvert.recognition.counts import OTHERS, Place, counted, place
+from rnnconvert.recognition.counts import OTHERS, Place, counted, longest, place
 from rnnconvert.recognition.recognised import RecognisedLayer
 from rnnconvert.recognition.states import given_at_run_time
 
@@ -120,11 +120,17 @@ def _between(scope: Scope, shapes: Shapes, layer: RecognisedLayer, outputs: Sequ
         node = scope.nodes[index]
         if node.kind in ("Loop", "Scan") and any(output in node.outputs for output in outputs):
             for operand in node.reads:
-                if operand not in cuts and scope.constant(operand) is None and not given_at_run_time(scope, operand):
+                if operand not in cuts and scope.constant(operand) is None and _decides(scope, layer, node, operand):
                     level = _level(scope, shapes, layer, operand)
                     cuts[operand] = level or ("condition" if operand == node.inputs[1] else "count")
         waiting += node.reads
     return [node for index, node in enumerate(scope.nodes) if index in selected]
+
+
+def _decides(scope: Scope, layer: RecognisedLayer, loop: Operation, name: str) -> bool:
+    """Return whether a value that a loop reads is known from the shapes, or is part of when it ends."""
+    by_lengths = layer.longest and (name == loop.inputs[1] or longest(scope, name))
+    return bool(by_lengths) or not given_at_run_time(scope, name)
 
 
 def _draw(
@@ -168,7 +174,7 @@ def _draw(
             inputs[name] = np.full(shape, float(kind), _type(scope, shapes, name, layer))
         elif kind in ("condition", "count"):
             lengths = _lengths(scope, shapes, layer, steps, batch)
-            number = counted(scope, shapes, name, lengths, OTHERS[seed % len(OTHERS)])
+            number = counted(scope, shapes, name, lengths, OTHERS[seed % len(OTHERS)], _full(layer, steps))
             inputs[name] = number.astype(_element_type(scope, shapes, name, number.dtype))
     return inputs
 
@@ -197,17 +203,23 @@ def _lengths(scope: Scope, shapes: Shapes, layer: RecognisedLayer, steps: int, b
     return lengths
 
 
+def _full(layer: RecognisedLayer, steps: int) -> dict[str, int]:
+    """Return the lengths that decide when a loop ends, where all sequences are as long as can be."""
+    return {layer.longest: steps} if layer.longest else {}
+
+
 def _check_long(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> None:
     """Raise UnmatchedError where a Loop of shapes that no trial has would end before its sequence."""
     if layer.node is None or layer.node.kind != "Loop":
         return
     for steps, batch in _LONG:
         lengths = _lengths(scope, shapes, layer, steps, batch)
-        for name, least in zip(layer.node.inputs[:2], (steps, 1), strict=True):
+        sizes = scope.attributes(layer.node).get("sizes", ()) if layer.longest else ()
+        for name, least in [*zip(layer.node.inputs[:2], (steps, 1), strict=True), *((name, steps) for name in sizes)]:
             if name and scope.constant(name) is None and shapes.number(scope, name) is None:
                 for other in OTHERS:
-                    number = counted(scope, shapes, name, lengths, other)
-                    if number.size != 1 or number.reshape(()) < least:
+                    number = counted(scope, shapes, name, lengths, other, {} if name in sizes else _full(layer, steps))
+                    if number.size != 1 or number.reshape(()) < least or (name in sizes and number.reshape(()) > least):
                         raise UnmatchedError(f"it runs {int(number.sum())} steps where its sequence has {steps} ({name!r})")
 
 

@@ -14,6 +14,7 @@ from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.rules import Dims
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition import counts as counts
 from rnnconvert.recognition import masks as masks
 from rnnconvert.recognition.cell import match
 from rnnconvert.recognition.expression import FORWARD, REVERSE
@@ -98,8 +99,9 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
     iteration = inner.body.inputs[0] if node.kind == "Loop" else ""
     # Only a counter from zero is the place of a step's element in its sequence.
     begins = {name for name, _, first, _ in carried if name in counters and _zero(scope, first)}
+    longest = set[str]()
     if node.kind == "Loop":
-        check_end(scope, inner, node, {iteration, *counters}, [state[2] for state in carried if state[0] in counters])
+        longest = check_end(scope, inner, node, [state for state in carried if state[0] in counters], {iteration, *begins})
 
     def counted(name: str) -> int | None:
         where, resolved = inner.resolve(same_numbers(inner, name))
@@ -142,6 +144,12 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
         raise UnmatchedError(f"it has the mask {mask.value!r}, and reads from the end or has states of three axes")
     if len(order) > 1 or (not backward and True in order):
         raise UnmatchedError("it stores its outputs in another order than it reads its inputs")
+    if longest:
+        # What is behind the longest sequence is then nobody's, unless it is zero as the lists of the framework are.
+        by_lengths = mask is not None and mask.rank == 1 and longest == {scope.resolve(masks.plain(scope, mask.value))[1]}
+        zero = all(use.fill == "zero" for use in uses if use.kind == "sequence")
+        if not by_lengths or not zero or len(scope.attributes(node).get("sizes", ())) < len(body.gathered):
+            raise UnmatchedError(f"it ends after the longest of the lengths {min(longest)!r}, and its sequence may be longer")
     return RecognisedLayer(
         node.name or next(filter(None, node.outputs), node.kind),
         f"a {node.kind}",
@@ -155,6 +163,7 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
         node,
         mask,
         [] if fills is None else fills.zeros(body.gathered),
+        longest=next(iter(longest), ""),
     )
 
 
@@ -303,26 +312,47 @@ _ENDLESS = 2**31 - 1
 _LISTED = 1000
 
 
-def check_end(scope: Scope, inner: Scope, node: Operation, counters: set[str], firsts: Sequence[str]) -> None:
-    """Raise UnmatchedError unless shapes and constants alone decide when a Loop ends."""
-    for name in (*node.inputs[:2], *firsts):
-        if name and given_at_run_time(scope, name):
-            raise UnmatchedError(f"how often it runs depends on numbers that the model is given ({name!r})")
-    waiting, seen = [inner.body.outputs[0]], set()
+_BOUNDS = {"Less": 1, "LessOrEqual": 1, "Greater": 0, "GreaterOrEqual": 0}
+"""Comparisons of a count with the number at which a Loop ends: the place of that number."""
+
+
+def check_end(scope: Scope, inner: Scope, node: Operation, counting: Sequence[State], begins: set[str]) -> set[str]:
+    """Return the lengths of sequences after the longest of which a Loop may end.
+
+    Raises UnmatchedError unless shapes, constants and such lengths alone decide when it ends.
+
+    counting  the states that count its steps
+    begins    which of these, with the iteration, count from zero
+    """
+    zero_based = {*begins, *(same_numbers(inner, state[1]) for state in counting if state[0] in begins)}
+    names = {*begins, *(state[0] for state in counting)}
+    lengths = set[str]()
+    waiting = [(scope, name) for name in (*node.inputs[:2], *(state[2] for state in counting)) if name]
+    waiting.append((inner, inner.body.outputs[0]))
+    seen: set[tuple[Scope, str]] = set()
     while waiting:
-        where, name = inner.resolve(waiting.pop())
-        if name in seen:
+        start, unresolved = waiting.pop()
+        where, name = start.resolve(unresolved)
+        if (where, name) in seen or (where is not inner and not given_at_run_time(where, name)):
             continue
-        seen.add(name)
-        if where is not inner:
-            if given_at_run_time(where, name):
-                raise UnmatchedError(f"it ends by numbers that the model is given ({name!r})")
-            continue
-        producer = inner.producer(name)
-        if producer is not None:
-            waiting += [operand for operand in producer[0].inputs if operand]
-        elif name not in counters and inner.constant(name) is None and name != inner.body.inputs[1]:
+        seen.add((where, name))
+        producer = where.producer(name)
+        bound = (where, name) if (where, name) == scope.resolve(node.inputs[0]) else None
+        if producer is not None and producer[0].kind in _BOUNDS and not producer[0].domain:
+            place = _BOUNDS[producer[0].kind]
+            count = same_numbers(where, producer[0].inputs[1 - place])
+            if count in zero_based if where is inner else _zero(where, count):
+                bound = (where, producer[0].inputs[place])
+        longest = None if bound is None else counts.longest(*bound)
+        if longest is not None:
+            lengths |= longest
+        elif producer is not None and (where is inner or producer[0].kind == "And"):
+            waiting += [(where, operand) for operand in producer[0].inputs if operand]
+        elif where is not inner:
+            raise UnmatchedError(f"how often it runs depends on numbers that the model is given ({name!r})")
+        elif name not in names and inner.constant(name) is None and name != inner.body.inputs[1]:
             raise UnmatchedError(f"it ends by what it computes ({name!r})")
+    return lengths
 
 
 def check_limits(scope: Scope, inner: Scope, node: Operation, shapes: Sequence[Dims | None], axes: Sequence[int]) -> None:

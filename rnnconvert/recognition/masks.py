@@ -166,15 +166,16 @@ def mask(inner: Scope, shapes: Shapes, truth: Truth, element: Element, counted: 
         if producer is None:
             break
         ends = _COMPARING.get((producer[0].kind, place))
-        if ends is None or counted(_plain(inner, producer[0].inputs[place])) != FORWARD:
+        if ends is None or counted(plain(inner, producer[0].inputs[place])) != FORWARD:
             continue
-        where, lengths = inner.resolve(_plain(inner, producer[0].inputs[1 - place]))
+        where, lengths = inner.resolve(plain(inner, producer[0].inputs[1 - place]))
         if where is not inner and where.constant(lengths) is None and truth.negated == ends:
             return Mask(lengths, 0, 1, False)
     raise UnmatchedError(f"{truth.value!r} decides at each step what is kept, and is neither a mask nor made of the lengths of sequences")
 
 
-def _plain(inner: Scope, name: str) -> str:
+def plain(inner: Scope, name: str) -> str:
+    """Return the number or the numbers that a value is, through nodes that change the type and the form alone."""
     for _ in range(MASK_NESTING):
         producer = inner.producer(name)
         if producer is None or producer[0].kind not in (*_WIDENING, "Cast"):

@@ -88,6 +88,7 @@ class RecognisedLayer:
     node       the Loop or Scan
     mask       which steps count; None for all
     zeros      what copies of the output begin with
+    longest    the lengths after the longest of which a Loop ends; "" for one that runs all steps
     partly     why it does not begin a step earlier, where its first state comes from the cell's own matrices; "" otherwise
     """
 
@@ -103,6 +104,7 @@ class RecognisedLayer:
     node: Operation | None = None
     mask: Mask | None = None
     zeros: Sequence[str] = ()
+    longest: str = ""
     partly: str = ""
 
     @property

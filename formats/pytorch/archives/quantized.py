@@ -1,10 +1,10 @@
 """Quantized tensors, and the packed weights of layers that torch.ao's dynamic quantization made: read as what they stand for.
 
 Source: torch/_utils.py, _rebuild_qtensor; torch/ao/nn/quantized/dynamic/modules/{rnn,linear}.py; torch/ao/nn/quantized/modules/linear.py,
-LinearPackedParams; ATen/native/quantized/cpu/qlinear_dynamic.cpp and ATen/native/RNN.cpp, QuantizedCellParamsDynamic, __getstate__: the
-kind, the biases, no numbers, whether the range is reduced, and the two packed matrices, each with a bias that is one of those; those in
-float16, QuantizedCellParamsFP16, have them there alone. A recurrent layer has one of these for each direction of each layer; a dense layer
-and each product of a cell have one packed matrix.
+LinearPackedParams; torch/ao/nn/quantizable/modules/rnn.py, _LSTMLayer and LSTMCell; ATen/native/quantized/cpu/qlinear_dynamic.cpp and
+ATen/native/RNN.cpp, QuantizedCellParamsDynamic, __getstate__: the kind, the biases, no numbers, whether the range is reduced, and the two
+packed matrices, each with a bias that is one of those; those in float16, QuantizedCellParamsFP16, have them there alone. A recurrent layer
+has one of these for each direction of each layer; a dense layer and each product of a cell have one packed matrix.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ _CELLS = re.compile(r"(?P<module>.*?)_all_weight_values\.(?P<number>\d{1,3})(?:\
 """Where a recurrent layer keeps the packed weights of one direction of one layer."""
 _MATRIX = re.compile(r"(?P<module>.*?)_packed_(?:params(?:\._packed_params)?|(?P<word>weight_[ih]h))")
 """Where a dense layer and a cell keep a packed matrix; torch.nn has it as `weight`, or by its word."""
+_QUANTIZABLE = re.compile(r"(?P<module>.*?)layers\.(?P<layer>\d{1,3})\.layer_(?P<way>fw|bw)\.cell\.(?P<part>.+)")
+_PARTS = {"igates.weight": "weight_ih", "hgates.weight": "weight_hh", "igates.bias": "bias_ih", "hgates.bias": "bias_hh"}
+"""Where an LSTM that static quantization prepares keeps the arrays of one direction of one layer, in the order of torch.nn.LSTM's gates."""
 _PER_TENSOR, _PER_CHANNEL = ("torch.per_tensor_affine", "torch.per_tensor_symmetric"), ("torch.per_channel_affine",)
 
 
@@ -119,6 +122,27 @@ def named(
             names = tuple(f"{module}{word}_{ending}" for word in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
             places[name] = dict(zip(names, packed[name], strict=True))
     return places, problems
+
+
+def quantizable(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], set[str]]:
+    """Return arrays with those of an LSTM that static quantization prepared under the names that torch.nn has; and which are rounded.
+
+    What observes the numbers inside its cells is left out: it decides how these are rounded.
+    """
+    places = {name: place for name in arrays if (place := _QUANTIZABLE.fullmatch(name))}
+    modules = {place["module"] for place in places.values()}
+    modules = {each for each in modules if all(f"{each}layers.0.layer_fw.cell.{gates}.weight" in arrays for gates in ("igates", "hgates"))}
+    rounding = {place["module"] for name, place in places.items() if place["part"].rpartition(".")[2] == "zero_point"}
+    named_arrays, rounded = dict[str, Array](), set[str]()
+    for name, array in arrays.items():
+        place = places.get(name)
+        if place is None or place["module"] not in modules:
+            named_arrays[name] = array
+        elif place["part"] in _PARTS:
+            word = f"{place['module']}{_PARTS[place['part']]}_l{place['layer']}" + "_reverse" * (place["way"] == "bw")
+            named_arrays[word] = array
+            rounded |= {word} if place["module"] in rounding else set()
+    return named_arrays, rounded
 
 
 def of_outputs(place: str, arrays: Mapping[str, Array]) -> list[str]:

@@ -302,7 +302,11 @@ def _slice(build: ProgramBuilder, call: BoundCall) -> SourceTensor | StepList:
         raise ValueError("bounds that a run decides")
     if isinstance(step, Size):
         raise ValueError(f"steps of {step}, which a run decides")
-    x = build.slice(x, axis, start, end, step)
+    if isinstance(x.dims[axis], Size) and isinstance(start, int) and step == 1 and 0 < start == end - 1:
+        build.reaches(x.dims[axis], end)  # of a shorter one nothing is taken, and what reads it asks for one
+        x = build.unsqueeze(build.select(x, axis, start), [axis])
+    else:
+        x = build.slice(x, axis, start, end, step)
     return StepList(x) if isinstance(steps, StepList) else x
 
 

@@ -110,6 +110,7 @@ class LoopLowering:
     single     lists of one element, which each step replaces: `after` is the element
     collected  the element that each step puts at its own place in a list, and the value of the whole list
     count      the value of how many steps there are at most; "" where a condition alone decides
+    sizes      the values of how long the lists of `collected` are, zero where no step puts anything; nothing where steps decide that
     """
 
     name: str
@@ -119,6 +120,7 @@ class LoopLowering:
     single: Sequence[Variable]
     collected: Sequence[tuple[str, str]]
     count: str = ""
+    sizes: Sequence[str] = ()
 
     def write(self, outer: Block, steps: Block) -> None:
         """Add the loop to a graph.
@@ -139,7 +141,9 @@ class LoopLowering:
         firsts = [*(variable.first for variable in self.states), *(nothing for _ in self.single)]
         lasts = [variable.final and f"{variable.final}/last" for variable in self.single]
         outputs = [*(variable.final for variable in self.states), *lasts, *(final for _, final in self.collected)]
-        loop = Operation("Loop", [self.count, self.begins, *firsts], outputs, self.name, bodies=[("body", body)], operator=outer.operator)
+        facts = {"sizes": [*self.sizes]} if self.sizes else {}
+        inputs = [self.count, self.begins, *firsts]
+        loop = Operation("Loop", inputs, outputs, self.name, attributes=facts, bodies=[("body", body)], operator=outer.operator)
         outer.nodes.append(loop)
         for variable, last in zip(self.single, lasts, strict=True):
             if last:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rnnconvert.graphs.program.kinds import MEASURING
 from rnnconvert.graphs.program.operations import Operation, Program
@@ -31,10 +31,12 @@ def walk(program: Program) -> Iterator[Scope]:
             waiting.append(Scope(model, f"{domain}::{name}()", function, None, function.opsets))
 
 
-def behind(scope: Scope, name: str) -> Iterator[tuple[str, Operation | None]]:
+def behind(scope: Scope, name: str, until: Collection[str] = ()) -> Iterator[tuple[str, Operation | None]]:
     """Yield the values that a value is computed from, itself the first, each with the node that gives it.
 
     Constants are left out, and what is behind a shape: it does not decide the shape's numbers.
+
+    until  values whose origin is not asked for
     """
     waiting, seen = [name], set()
     while waiting:
@@ -45,5 +47,5 @@ def behind(scope: Scope, name: str) -> Iterator[tuple[str, Operation | None]]:
         producer = scope.producer(value)
         node = None if producer is None else producer[0]
         yield value, node
-        if node is not None and node.kind not in MEASURING:
+        if node is not None and node.kind not in MEASURING and value not in until:
             waiting += node.inputs

@@ -9,6 +9,7 @@ import numpy as np
 from rnnconvert.graphs.sizes import Dim, Size, broadcast, divided, product
 from rnnconvert.scaffolding import kinds, operations
 from rnnconvert.scaffolding.description import Value
+from rnnconvert.scaffolding.loops import step_numbers
 from rnnconvert.scaffolding.programs.counting import Op, counted
 from rnnconvert.scaffolding.programs.functions import axes_of, axis_of
 from rnnconvert.scaffolding.programs.reading import GraphReading, Rule
@@ -164,9 +165,15 @@ def _reverse_sequence(r: GraphReading, op: Op) -> SourceTensor:
     x, lengths = op[0], op[1]
     time, batch = int(op.values.get("time_axis", 0)), int(op.values.get("batch_axis", 1))
     every = {lengths.filled} if lengths.numbers is None else {*lengths.numbers.reshape(-1).tolist()}
-    if every != {x.dims[time]} or time == batch:
-        raise r.build.refuse("a ReverseSequence of lengths other than the time", "how far each sequence is turned is decided by a run")
-    return r.build.flip(x, time)
+    if every == {x.dims[time]}:
+        return r.build.flip(x, time)
+    build = r.build
+    steps = build.unsqueeze(step_numbers(build, x.dims[time]), [axis for axis in range(x.rank) if axis != time])
+    ends = build.unsqueeze(build.cast(lengths, steps.dtype), [axis for axis in range(x.rank) if axis != batch])
+    turned = build.elementwise("subtract", [build.elementwise("subtract", [ends, counted(np.asarray(1, object))]), steps])
+    counts = build.elementwise("less", [steps, ends], "bool")
+    places = build.elementwise("where", [counts, turned, steps], steps.dtype)
+    return build.add(kinds.GatherElements(axis=time), [x, build.expand(places, x.dims)], x.dims, name="turned")
 
 
 def _reverse(r: GraphReading, op: Op) -> SourceTensor:
@@ -203,7 +210,10 @@ def _expand(r: GraphReading, op: Op) -> SourceTensor:
 
 
 def _tile(r: GraphReading, op: Op) -> SourceTensor:
-    return operations.tiled(r.build, op[0], r.integers(op, "repeats", 1))
+    x, repeats = op[0], [] if op.optional(1) is None else r.lengths(op[1])
+    if any(isinstance(n, Size) for n in repeats) and all(n == 1 or dim == 1 for n, dim in zip(repeats, x.dims, strict=True)):
+        return r.build.expand(x, tuple(n if dim == 1 else dim for n, dim in zip(repeats, x.dims, strict=True)))
+    return operations.tiled(r.build, x, r.integers(op, "repeats", 1))
 
 
 def _pad(r: GraphReading, op: Op) -> SourceTensor:

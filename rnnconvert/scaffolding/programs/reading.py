@@ -400,7 +400,10 @@ class GraphReading:
         if x is None:
             stated = op.values.get(name)
             return None if stated is None else [int(n) for n in (stated if isinstance(stated, list) else [stated])]
-        return [int(n) for n in self.constant(x, name).reshape(-1)]
+        numbers = self.constant(x, name).reshape(-1).tolist()
+        if any(isinstance(n, Size) for n in numbers):
+            raise self.build.refuse(f"{name} that a run decides", "only numbers that the file states are known here")
+        return [int(n) for n in numbers]
 
     def constant(self, x: SourceTensor, what: str) -> Array:
         """Return the numbers of a tensor. Raises RefusedError for one that a run decides."""

@@ -176,6 +176,30 @@ def test_stacked_states_have_the_axes_that_their_cells_read(kind: str, tmp_path:
         assert abs(output - truth.detach().numpy()).max() < 1e-5
 
 
+class StackOfLayers(torch.nn.Module):  # type: ignore[misc]
+    """Layers that each take their own states, as a slice of those of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.LSTM(4, 6, proj_size=4) for _ in range(3))
+
+    def forward(self, x: Any, h: Any, c: Any) -> Any:
+        states = []
+        for n, layer in enumerate(self.layers):
+            y, state = layer(x, (h[n : n + 1], c[n : n + 1]))
+            x, states = x + y, [*states, state]
+        return x, torch.cat([h for h, _ in states]), torch.cat([c for _, c in states])
+
+
+def test_a_slice_of_one_layer_is_one(tmp_path: Path) -> None:
+    """Of open states of several layers the second one is there: the source has no other use of them."""
+    torch.manual_seed(0)
+    example = torch.randn(5, 1, 4), torch.randn(3, 1, 4), torch.randn(3, 1, 6)
+    torch.jit.trace(StackOfLayers().eval(), example).save(str(tmp_path / "m.pt"))
+    done = rc.export_model(tmp_path / "m.pt", tmp_path / "m.onnx", verify=True)
+    assert any("h.shape[0] >= 3 and c.shape[0] >= 3" in note for note in done.notes), done.notes
+
+
 @pytest.mark.parametrize("parts", [4, 7])
 def test_a_trace_that_takes_single_steps_apart_has_as_many(parts: int, tmp_path: Path) -> None:
     """Its code unpacks the steps: no other length runs, so that nobody need state it."""

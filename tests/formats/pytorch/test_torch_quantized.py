@@ -60,6 +60,40 @@ def test_packed_weights_are_read(name: str, layers: int, ways: int, how: str, tm
     assert rc.convert(tmp_path / "m.pt", tmp_path / "m.onnx").exact
 
 
+def statically(stage: str, layers: int, ways: int) -> Any:
+    """Return a module whose LSTM static quantization, or training that imitates it, has prepared or converted."""
+    torch = needed("torch", "torch")
+    torch.manual_seed(10 * layers + ways)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tools = torch.ao.quantization
+        trained = stage == "imitated"
+        module = torch.nn.Sequential(tools.QuantStub(), torch.nn.LSTM(3, 5, layers, bidirectional=ways == 2)).train(trained)
+        engine = torch.backends.quantized.engine
+        module.qconfig = (tools.get_default_qat_qconfig if trained else tools.get_default_qconfig)(engine)
+        prepared = (tools.prepare_qat if trained else tools.prepare)(module)
+        prepared(torch.from_numpy(X))
+        return tools.convert(prepared) if stage == "converted" else prepared
+
+
+@looped(2, stage=("prepared", "imitated", "converted"), layers=(1, 2), ways=(1, 2))
+def test_lstms_that_static_quantization_prepared(stage: str, layers: int, ways: int, tmp_path: Path) -> None:
+    """Their names are others than those of torch.nn.LSTM; a wrong gate, direction or matrix is farther off than any rounding."""
+    torch = needed("torch", "torch")
+    module = statically(stage, layers, ways)
+    checkpoint = rc.load(saved(module, "state_dict", tmp_path / "m.pt"))
+    (stack,) = checkpoint.layers.values()
+    assert (stack.num_layers, stack.num_directions) == (layers, ways)
+    assert ("integers" in " ".join(checkpoint.warnings)) == (stage != "prepared")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        y = module.eval()(torch.from_numpy(X))[0]
+    y = (y.dequantize() if y.is_quantized else y).numpy()
+    off = np.abs(reference.run(stack, X).y - y).max()
+    assert off < (1e-6 if stage == "prepared" else 0.03), off
+    assert rc.convert(tmp_path / "m.pt", tmp_path / "m.onnx").exact
+
+
 def test_two_layers_that_look_like_two_directions_are_not_guessed(tmp_path: Path) -> None:
     module = quantized("LSTM", 2, 1, width=5)
     with pytest.raises(RefusedError, match="two directions of one"):
