@@ -434,7 +434,8 @@ def main() -> None:
         begun, rows = time.time(), {name: list[Outcome]() for name in targets}
         with contextlib.suppress(KeyboardInterrupt):  # what was drawn until then is printed
             for seed in range(asked.first, asked.first + asked.count):
-                with tempfile.TemporaryDirectory() as folder:
+                # What its framework cannot build, such as a window that is longer than its input, is no model.
+                with tempfile.TemporaryDirectory() as folder, contextlib.suppress(ValueError):
                     for name, result in outcomes(kind, seed, targets, Path(folder)):
                         rows[name].append(result)
                         if result.status == "wrong":
