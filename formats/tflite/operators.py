@@ -28,6 +28,7 @@ _SAME = {
     "LOG": "Log", "SIN": "Sin", "COS": "Cos", "FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round", "SIGN": "Sign", "POW": "Pow",
     "ADD_N": "Sum", "HARD_SWISH": "HardSwish", "PRELU": "PRelu", "SELECT": "Where",
     "LOGICAL_AND": "And", "LOGICAL_OR": "Or", "LOGICAL_NOT": "Not", "ABS": "Abs", "ELU": "Elu", "SELECT_V2": "Where",
+    "RANGE": "Range",
 }  # fmt: skip
 """Operators that are a common one with the same inputs."""
 _SUMS = {"ADD": "Add", "MUL": "Mul", "SUB": "Sub", "DIV": "Div"}
@@ -230,6 +231,29 @@ class Written(Rule):
         """Write a reduction of the numbers along axes."""
         return self.reduced(kind, self.integers(1), int(self.option(0, "?", False)))
 
+    def one_hot(self) -> bool:
+        """Write rows of which each has one number at a place and another one elsewhere."""
+        index, depth, on, off = self.inputs
+        rows = [self.block.add("Reshape", [value, self.whole_numbers([1])]) for value in (off, on)]
+        return self.add("OneHot", [index, depth, self.block.add("Concat", rows, axis=0)], axis=int(self.option(0)))
+
+    def largest(self) -> bool:
+        """Write the largest numbers of the last axis, and their places."""
+        count = self.integers(1)
+        return count is not None and len(count) == 1 and self.top(count[0], -1, 1, INTEGER)
+
+    def expanded(self) -> bool:
+        """Write a value in a larger shape; in the one to which its own and lengths broadcast, as ONNX means it."""
+        shape = self.graph.producer(self.operator.input(1))
+        if shape is None or s.OPERATORS.get(shape.code) != "BROADCAST_ARGS":
+            return self.repeated("Expand")
+        sources = [self.graph.producer(place) for place in shape.inputs]
+        own = [source is not None and source.code == _SHAPE and source.input(0) == self.operator.input(0) for source in sources]
+        if not any(own):
+            return False
+        lengths = self.block.add("Cast", [self.name(shape.input(own.index(False)) if not all(own) else shape.input(0))], to=WIDE)
+        return self.add("Expand", [self.inputs[0], lengths])
+
     def with_cumulated(self) -> bool:
         """Write the sums of all numbers up to each along an axis."""
         exclusive, back = (int(self.option(field, "?", False)) for field in (0, 1))
@@ -277,7 +301,7 @@ _RULES: Mapping[str, Callable[[Written], bool]] = {
     "ARG_MIN": lambda step: step.place("ArgMin", _TYPES.get(step.result.kind, INTEGER), step.axis(1)),
     "AVERAGE_POOL_2D": lambda step: step.pooled("AveragePool"),
     "BATCH_MATMUL": Written.batched,
-    "BROADCAST_TO": lambda step: step.repeated("Expand"),
+    "BROADCAST_TO": Written.expanded,
     "CAST": Written.cast,
     "CONCATENATION": lambda step: step.with_function("Concat", step.inputs, 1, axis=int(step.option(0))),
     "CONV_2D": lambda step: step.convolved(False),
@@ -288,7 +312,11 @@ _RULES: Mapping[str, Callable[[Written], bool]] = {
     "EMBEDDING_LOOKUP": lambda step: step.add("Gather", step.inputs[1::-1], axis=0),
     "EXPAND_DIMS": lambda step: step.unsqueeze(step.axis(1)),
     "FILL": Written.fill,
+    "FLOOR_MOD": lambda step: step.result.kind != _FLOAT and step.add("Mod", step.inputs),
+    "MIRROR_PAD": lambda step: not step.option(0, "b") and step.padded(mode="reflect"),
+    "ONE_HOT": Written.one_hot,
     "PAD": Written.padded,
+    "PADV2": lambda step: step.padded(step.inputs[2]),
     "REVERSE_SEQUENCE": lambda step: step.turned_by_lengths(int(step.option(0)), int(step.option(1))),
     "SLICE": Written.parts,
     "SQUEEZE": Written.squeezed,
@@ -322,6 +350,7 @@ _RULES: Mapping[str, Callable[[Written], bool]] = {
     "SPLIT_V": lambda step: step.split(step.integers(1), step.axis(2)),
     "STRIDED_SLICE": lambda step: step.cut([int(step.option(field)) for field in range(5)], bool(step.option(5, "?", False))),
     "TILE": lambda step: step.repeated("Tile"),
+    "TOPK_V2": Written.largest,
     "TRANSPOSE": lambda step: step.transpose(step.integers(1)),
     "UNPACK": lambda step: step.unstack(int(step.option(1))),
     "ZEROS_LIKE": lambda step: step.filled_like(0, _TYPES.get(step.result.kind)),

@@ -378,10 +378,12 @@ class Rule:
         )
         return self.add("Slice", [self.inputs[0], low, high])
 
-    def padded(self) -> bool:
-        """Write zeros around a value: how many before and behind each axis is the second input, a row for an axis."""
+    def padded(self, *filling: str, **attributes: Any) -> bool:
+        """Write numbers around a value, zeros unless others are named: how many before and behind each axis is the second input, a row for
+        an axis.
+        """
         columns = self.block.add("Transpose", [self.block.add("Cast", self.inputs[1:2], to=WIDE)], perm=[1, 0])
-        return self.add("Pad", [self.inputs[0], self.block.add("Reshape", [columns, self.whole_numbers([-1])])])
+        return self.add("Pad", [self.inputs[0], self.block.add("Reshape", [columns, self.whole_numbers([-1])]), *filling], **attributes)
 
     def turned_by_lengths(self, time: int, batch: int) -> bool:
         """Write each sequence turned around up to its length, the second input."""
