@@ -254,7 +254,9 @@ def _check_loop(path: Path, loop: NetOperation, shapes_read: Sequence[tuple[int,
             raise UnreadableError(path, f"the loop {loop.name!r} hands on the {kind} {key!r}, which its graph does not have")
     shapes = [*((port, shapes_read) for port in loop.enters), *((port, loop.output_shapes) for port in loop.leaves)]
     for port, sizes in shapes:
-        if port.axis is not None and not (port.outer >= 0 and 0 <= port.axis < len(sizes[port.outer])):
+        if port.axis is None:
+            continue
+        if not (port.outer >= 0 and 0 <= port.axis < (len(sizes[port.outer]) or port.axis + 1)):  # where no axes are stated, any may be
             raise UnreadableError(path, f"the loop {loop.name!r} splits a port along axis {port.axis}, which the port does not have")
 
 
