@@ -102,11 +102,15 @@ class _IrWriter(TargetWriter[Out]):
     def put(self, node: Operation, kind: str, inputs: Sequence[Out] | None = None, dtype: str = "", **data: Any) -> None:
         """Add an operation that gives what one of the graph gives; its element type is that of its first input, unless stated."""
         read = [self[name] for name in node.inputs] if inputs is None else inputs
-        if kind in _STOPPING and self.xml.types[read[0]] in ("i8", "u8"):
-            raise self.refused(node, f"{node.kind} of numbers of 8 bits", "OpenVINO's stop at the last number, where others begin anew")
+        self.check(node, kind, read[0])
         first = self.add(kind, node.name, read, dtype, [self.lengths(name) for name in node.outputs], **data)
         for number, name in enumerate(node.outputs):
             self.named(name, (first[0], first[1] + number))
+
+    def check(self, node: Operation, kind: str, x: Out) -> None:
+        """Raise RefusedError for an operation that gives other whole numbers than that of the graph."""
+        if kind in _STOPPING and self.xml.types[x] in ("i8", "u8"):
+            raise self.refused(node, f"{node.kind} of numbers of 8 bits", "OpenVINO's stop at the last number, where others begin anew")
 
     def add(self, kind: str, name: str, inputs: Sequence[Out], dtype: str = "", dims: Sequence[Sequence[int]] = ((),), **data: Any) -> Out:
         """Add an operation; return its first output."""
@@ -239,9 +243,20 @@ _DTYPES = {"f32": "f4", "f64": "f8", "f16": "f2", "i64": "i8", "i32": "i4", "i16
 
 
 def _reduced(kind: str) -> Rule:
+    """Return a rule for a reduction, which loses its axes in an operation of its own.
+
+    Behind one that drops them itself, of what a convolution or a pool gives and a Transpose turns, the plugin for the CPU (2026.4) takes
+    numbers of other channels from a constant: global_pool(conv(x)) * scale was wrong.
+    """
+
     def rule(w: _IrWriter, node: Operation) -> None:
         axes = [w[name] for name in node.inputs[1:]] or [w.listed(f"{node.name}/axes", *node.attributes["axes"])]
-        w.put(node, kind, [w[node.inputs[0]], *axes], keep_dims=bool(node.attributes.get("keepdims", 1)))
+        read = [w[node.inputs[0]], *axes]
+        w.check(node, kind, read[0])
+        if node.attributes.get("keepdims", 1):
+            w.put(node, kind, read, keep_dims=True)
+        else:
+            w.put(node, "Squeeze", [w.add(kind, f"{node.name}/reduced", read, keep_dims=True), *axes])
 
     return rule
 

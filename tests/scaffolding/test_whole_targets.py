@@ -454,6 +454,35 @@ def test_a_shape_is_stated_as_far_as_it_is_known(tmp_path: Path, target: str) ->
     each(product(((2, -1), (-1, 4), (-1,), (-1, 2, 2)), (None, 5), (False, True)), check)
 
 
+@pytest.mark.parametrize("target", [target for target in TARGETS if target != "json"])
+@pytest.mark.parametrize("over", ["amax", "mean", "sum"])
+@pytest.mark.filterwarnings("ignore:::")
+def test_what_is_left_of_a_convolution_is_scaled_channel_by_channel(tmp_path: Path, target: str, over: str) -> None:
+    """A norm behind a global pool: OpenVINO's plugin for the CPU takes the numbers of other channels from it, as others write it."""
+    torch = needed("torch", "torch")
+
+    class Pooled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = torch.nn.Conv1d(6, 5, 3, padding=1), torch.nn.BatchNorm1d(5)
+
+        def forward(self, x: Any) -> Any:
+            y = self.conv(x.transpose(1, 2)).transpose(1, 2)
+            return self.norm(getattr(y, over)(1))
+
+    torch.manual_seed(3)
+    module = Pooled().eval()
+    for weight in (*module.norm.parameters(), module.norm.running_mean, module.norm.running_var):
+        torch.nn.init.uniform_(weight, 0.5, 3.0)
+    x = torch.randn(3, 12, 6)
+    with torch.no_grad():
+        truth = module(x).numpy()
+    torch.jit.trace(module, x).save(str(tmp_path / "m.pt"))
+    path = tmp_path / f"m.{'json' if target in STATED else target}"
+    rc.export_model(tmp_path / "m.pt", path, **STATED.get(target, {}))
+    assert np.abs(RUNS[path.suffix[1:]](path)([x.numpy()])[0] - truth).max() < 1e-4
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("target", ["onnx", "xml", "tflite", "h"])
 def test_pools_whose_windows_may_be_longer_than_their_input(tmp_path: Path, target: str) -> None:
