@@ -116,7 +116,8 @@ class ModelBuilder(LayerWalk[ProgramTensor]):
         self.outputs = []
         for value in top.outputs:
             tensor = self(value)
-            if BOTH in tensor.axes or BATCH not in tensor.axes:
+            by_steps = self.program.values[tensor.value].time is not None
+            if BOTH in tensor.axes or BATCH not in tensor.axes or by_steps != (TIME in tensor.axes):
                 raise RefusedError(f"the output {value.name!r}", TITLE, "it is not an output of each sequence", "", value.name)
             self.outputs.append(ModelPort(value.name, tensor.value, tensor.axes))
 
