@@ -31,7 +31,7 @@ def describe(path: Path, partial: bool = False) -> Description:
     if read.models > 1 and not read.containers:
         raise UsageError(f"{path} holds {read.models} layers without a model: that of Torch7 is an nn.Sequential")
     if read.models > 1:
-        raise RefusedError(f"{read.models} modules", "one model", "each of them may be a model", "Save one alone, with torch.save")
+        raise RefusedError(f"{read.models} modules", "one model", "nothing shows which of them is the model")
     for name, reason in read.refused.items():
-        raise RefusedError(name, "a model of layers", reason, "Convert its recurrent layers alone: rnnconvert convert")
+        raise RefusedError(name, "a model of layers", reason)
     return describe_program(ModuleModel(checkpoint), "", partial)
