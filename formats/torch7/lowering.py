@@ -509,7 +509,8 @@ class ModuleRule(CheckedRule):
     def linear(self) -> bool:
         """Write a dense layer."""
         x, weight = self.numbers_read, self.array("weight")
-        self._note(x, self.block.arrays[weight].shape[1])
+        _, width = self.block.arrays[weight].shape
+        self._note(x, width)
         turned = self.block.add("Transpose", [weight], perm=[1, 0])
         y = self.block.add("MatMul", [x.name, turned], name=self.path)
         biased = self.module.name != "nn.LinearNoBias" and self.has("bias")
@@ -535,7 +536,8 @@ class ModuleRule(CheckedRule):
         """Write a batch normalization by its stored means and variances, of the last axis."""
         x, size = self.numbers_read, np.asarray(self.get("running_mean")).shape
         statistics = [self.array("running_mean"), self.array("running_var")]
-        affine = self.get("affine") is not False and self.has("weight")
+        self._read.add("affine")  # whether it has weights shows it
+        affine = self.has("weight")
         scales = [self.array("weight"), self.array("bias")] if affine else [self.block.constant(np.full(size, n, "f4")) for n in (1, 0)]
         order = [0, x.rank - 1, *range(1, x.rank - 1)]
         value = x.name if x.rank == 2 else self.block.add("Transpose", [x.name], perm=order)
