@@ -79,11 +79,12 @@ class NetworkLowering:
         declared = [self._declared(name) for name in self.network.inputs]
         for vertex in self.network.vertices:
             VertexRule(self, vertex, block).write()
-        outputs = list(self.network.outputs)
-        for place, name in enumerate(outputs):
-            if self.axes.get(name) == _ROWS:
-                block.operator = f"{name!r}, which gives the steps of all sequences as rows"
-                outputs[place] = block.add("Rows", [name], [f"{name}, as rows"], name, DOMAIN)
+        read = {name for vertex in self.network.vertices for name in vertex.inputs}
+        stated, outputs = self.network.outputs, list[str]()
+        for name in stated or [vertex.name for vertex in self.network.vertices if vertex.name not in read]:
+            rows = self.axes.get(name) == _ROWS
+            block.operator = f"{name!r}, which " + ("gives the steps of all sequences as rows" if rows else "is not stated as an output")
+            outputs.append(block.add("Output", [name], [f"{name}, given"], name, DOMAIN) if rows or not stated else name)
         return Program(path, Body(block.nodes, list(self.network.inputs), outputs, block.stored, declared), {"": OPSET}, size=size)
 
     def _declared(self, name: str) -> Declared:
@@ -164,10 +165,10 @@ class VertexRule(CheckedRule):
         wanted = {RESHAPING[0]: _SEQUENCE, RESHAPING[1]: _ROWS}.get(kind.removesuffix("preprocessor"))
         stated = {key: value for key, value in content.items() if key not in ("@class", "rnnDataFormat") or value == "NWC"}
         if wanted and self.axes == wanted and not stated:
-            self.inputs = [self._turned(value) for value in self.inputs]
+            self.inputs = Entries(map(self._turned, self.inputs))
             self.axes = _ROWS if wanted == _SEQUENCE else _SEQUENCE
         else:
-            self.inputs, self.axes = [self.block.add(kind, [value], domain=DOMAIN) for value in self.inputs], ""
+            self.inputs, self.axes = Entries(self.block.add(kind, [value], domain=DOMAIN) for value in self.inputs), ""
 
     def _turned(self, value: str) -> str:
         """Return a sequence with its time before the features, or behind them again."""
@@ -189,11 +190,11 @@ class VertexRule(CheckedRule):
         within = [content_of(self.stated[side]) for side in ("fwd", "bwd")] if self.kind == "bidirectional" else []
         inner = ["lasttimestep" in without_wrappers(*side)[2] for side in within]
         self.block.operator = None  # what it reads and gives goes by names of its own alone
-        self.block.add("Identity", self.inputs[:1], [f"{self.vertex.name}, read"])
+        self.block.add("Identity", [next(iter(self.inputs), "")], [f"{self.vertex.name}, read"])
         self.block.operator = self.vertex.label
         self.block.add(self.kind, [f"{self.vertex.name}, read"], [call], self.label, DOMAIN)
-        self.axes = _STEP if lasts or any(inner) else _SEQUENCE
-        if part.masked:
+        unlike, self.axes = self.axes != _SEQUENCE, _STEP if lasts or any(inner) else _SEQUENCE
+        if part.masked or unlike:
             return False
         if any(inner):  # each direction gives the last step that it computes
             if not all(inner) or part.merge != "concat" or lasts:
@@ -221,12 +222,14 @@ class VertexRule(CheckedRule):
 
     def dense(self) -> bool:
         """Write a dense layer, of the steps of a sequence each by itself."""
-        if self.get("hasLayerNorm", False) or (self.axes == _SEQUENCE) != (self.kind == "rnnoutput"):
+        if self.get("hasLayerNorm", False) or not self.axes or (self.axes == _SEQUENCE) != (self.kind == "rnnoutput"):
             return False
         return self._by_step(lambda x: self._biased(self.block.add("MatMul", [x, self._array("W")], name=self.label)))
 
     def function(self) -> bool:
         """Write a function."""
+        if not self.axes:
+            return False
         if self.axes == _SEQUENCE and self.kind == "activation":
             over_features = "softmax" in str(self.get("activationFn", self.get("activationFunction"))).lower()
             return not over_features and self.add("Identity", [self._activated(self.inputs[0])])
@@ -244,6 +247,8 @@ class VertexRule(CheckedRule):
         if not isinstance(stated, str | dict):
             raise ValueError(f"its function is {stated!r}")
         kind, details = (stated, dict[str, Any]()) if isinstance(stated, str) else content_of(stated)
+        if not isinstance(details, dict):
+            raise ValueError(f"its function is {stated!r}")
         name = kind.lower().removeprefix("activation")
         constants = {key: number for key, number in details.items() if key != "@class" and number not in (None, 0, 0.0)}
         add = self.block.add
@@ -310,7 +315,9 @@ class VertexRule(CheckedRule):
 
     def part(self) -> bool:
         """Write a range of the features."""
-        first, last = int(self.number("from")), int(self.number("to"))
+        first, last = self.get("from"), self.get("to")
+        if type(first) is not int or type(last) is not int:
+            return False
         return 0 <= first <= last and self.add("Slice", self.inputs[:1], axes=[self.features], starts=[first], ends=[last + 1])
 
     def reversed(self) -> bool:

@@ -126,13 +126,14 @@ def _program(
     for _, entry in everything:
         if not isinstance(entry, Object) or id(entry) in inside or entry.name.startswith("torch.") or entry.name.endswith("Criterion"):
             continue
-        if entry.name in ROOTS or (id(entry) in layers and not around):
+        root, unread = entry.name in ROOTS or (id(entry) in layers and not around), entry.name in CLASSES | OTHERS | TWO_WAYS
+        if root:
             roots.append(entry)
-            inside |= {id(each) for _, each in torch7_file.walk(entry, _NOT_WEIGHTS, path)}
         elif entry.name.startswith("nn"):
             around = around or entry.name
-            if entry.name in CLASSES | OTHERS | TWO_WAYS:  # a layer that is not read
-                inside |= {id(each) for _, each in torch7_file.walk(entry, _NOT_WEIGHTS, path)}
+        if root or unread:
+            for _ in torch7_file.walk(entry, _NOT_WEIGHTS, path, inside):
+                pass  # what is inside is no model of its own
     holding = [root for root in roots if any(id(module) in layers for module in within(root))] or roots[:1]
     names = {f"input_{number}" if len(holding) > 1 else "input": root for number, root in enumerate(holding, 1)}
     lowering = ModuleLowering(names, layers, {id(entry): place for place, entry in everything})

@@ -32,13 +32,15 @@ DOMAIN = "torch7"
 _HARMLESS = IN_STEPS | {
     "addBuffer", "noise", "inplace", "momentum", "save_mean", "save_std", "copiedInput", "shouldScaleGradByFreq", "paddingValue",
     "normType", "nBackward", "isRecurrent", "wordvec_dim", "vocab_size", "model_type", "rnn_size", "num_layers", "batchnorm",
-    "stochastic_inference", "inputDim", "outputDim", "nOutputPlane",
+    "inputDim", "outputDim", "nOutputPlane",
 }  # fmt: skip
 """Fields of modules that serve training or memory, or that repeat what other fields or modules show."""
 _ALIKE = {
     "Tanh": "Tanh", "Sigmoid": "Sigmoid", "SoftSign": "Softsign", "Exp": "Exp", "Log": "Log", "Abs": "Abs", "Sqrt": "Sqrt",
 }  # fmt: skip
 """Classes that are a common function and state nothing."""
+_MOST_MODULES = 1 << 15
+"""The most modules that are written, those of all trials together."""
 _TORCH_RNN = ("nn.LSTM", "nn.GRU", "nn.VanillaRNN")
 """Layers of torch-rnn, and of its forks: they read (batch, time, features)."""
 
@@ -72,6 +74,10 @@ def flat(value: Value) -> Iterator[ModuleValue]:
             yield from flat(part)
 
 
+class TooManyError(Exception):
+    """Modules contain themselves, or are more than a model has: nothing of them is written."""
+
+
 @dataclass
 class ModuleLowering:
     """A file's modules on their way into a program.
@@ -95,9 +101,11 @@ class ModuleLowering:
     notes: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     lacking: int = field(default=0, init=False)
-    views: dict[int, int] = field(default_factory=dict, init=False)
+    count: int = field(default=0, init=False)
+    views: set[int] = field(default_factory=set, init=False)
     widths: dict[str, int] = field(default_factory=dict, init=False)
     axes: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)
+    current: str = field(default="", init=False)
     block: Block = field(default_factory=lambda: Block(" ", {}), init=False)
 
     def program(self, path: Path, size: int) -> Program:
@@ -106,7 +114,15 @@ class ModuleLowering:
         size  how many bytes the file has
 
         How many axes an input has is tried: with one number of them most modules are as they ask.
+
+        Raises ValueError for modules that contain themselves.
         """
+        try:
+            return self._program(path, size)
+        except TooManyError:
+            raise ValueError("its modules contain themselves") from None
+
+    def _program(self, path: Path, size: int) -> Program:
         outputs: list[str] = []
         declared = []
         block = self.block
@@ -117,7 +133,7 @@ class ModuleLowering:
             lacking = [self._tried(root, value) for value in tries]
             value = tries[lacking.index(min(lacking))]
             self._begin(block)
-            outputs += [given.name for given in flat(self._root(root, value))]
+            outputs += [output.name for output in flat(self._root(root, value))]
             dims: list[int | str | None] = [*self.axes.get(name, ()), *[None] * value.rank][: value.rank]
             if not value.integers:
                 dims[-1] = self.widths.get(name)
@@ -138,7 +154,7 @@ class ModuleLowering:
 
     def _root(self, root: Object, value: ModuleValue) -> Value:
         """Write an outermost module. Layers of steps outside of an nn.Sequencer read a step a call, one after the other."""
-        modules = list(within(root))
+        self.current, modules = value.name, list(within(root))
         sequencers = any(module.name == "nn.Sequencer" for module in modules)
         steps = [module for module in modules if id(module) in self.layers and _by_step(module)]
         if steps and not sequencers:
@@ -150,8 +166,9 @@ class ModuleLowering:
 
         lead  how many axes in front it does not see: the steps of an nn.Sequencer
         """
-        if depth > NESTING:
-            raise ValueError("its modules contain themselves")
+        self.count += 1
+        if depth > NESTING or self.count > _MOST_MODULES:
+            raise TooManyError
         return ModuleRule(self, module, value, lead, depth).write()
 
 
@@ -242,7 +259,8 @@ class ModuleRule(CheckedRule):
         if written and not unread:
             return True
         self.block.operator = self.module.name + (f" with {min(unread)}={unread[min(unread)]}" if unread else "")
-        self.block.add(self.module.name, [each.name for each in flat(self.gives)], self.outputs, self.label, DOMAIN)
+        reads = [each.name for each in flat(self.gives)] if written else self.inputs
+        self.block.add(self.module.name, reads, self.outputs, self.label, DOMAIN)
         return False
 
     def unread(self) -> Mapping[str, object]:
@@ -296,8 +314,8 @@ class ModuleRule(CheckedRule):
     @property
     def numbers_read(self) -> ModuleValue:
         """The one value that it reads, of real numbers. Raises ValueError for others."""
-        if self.x.integers:
-            raise ValueError("it reads whole numbers")
+        if self.x.integers or (self.x.steps and not self.lead and self.module.name != "nn.BiSequencer"):
+            raise ValueError("it reads whole numbers, or a table")
         return self.x
 
     def axis(self, dimension: int, seen: int | None = None, rank: int | None = None) -> int:
@@ -311,14 +329,19 @@ class ModuleRule(CheckedRule):
         rank = self.x.rank if rank is None else rank
         more = int(bool(seen) and dimension > 0 and rank - self.lead == (seen or 0) + 1)
         axis = rank + dimension if dimension < 0 else self.lead + dimension - 1 + more
-        if not self.lead <= axis < rank or not dimension:
+        if not self.lead <= axis < rank or not dimension or (self.reads_steps and not self.lead):
             raise ValueError(f"no axis {dimension}")
         return axis
 
+    @property
+    def reads_steps(self) -> bool:
+        """Whether it reads a table of steps."""
+        return isinstance(self.value, ModuleValue) and self.value.steps
+
     def give(self, rank: int, begun: bool = False, steps: bool | None = None, integers: bool = False) -> bool:
         """Note what it gives."""
-        kept = next(flat(self.value), ModuleValue("", 0)).steps if steps is None else steps
-        self.gives = ModuleValue(self.outputs[0], rank, integers, kept, begun)
+        steps = next(flat(self.value), ModuleValue("", 0)).steps if steps is None else steps
+        self.gives = ModuleValue(self.outputs[0], rank, integers, steps, begun)
         return True
 
     def alike(self, kind: str, *more: str, **attributes: Any) -> bool:
@@ -330,24 +353,24 @@ class ModuleRule(CheckedRule):
 
     def sequence(self) -> bool:
         """Write modules one after the other."""
-        self._within([self.lead])
+        self._within(self.lead)
         return True
 
-    def _within(self, leads: Sequence[int]) -> None:
+    def _within(self, lead: int) -> None:
         value = self.value
         for child in children(self.module):
-            value = self.lowering.run(child, value, leads[0], self.depth + 1)
+            value = self.lowering.run(child, value, lead, self.depth + 1)
         self.gives = value
 
     def by_step(self) -> bool:
         """Write a module that is called for each step."""
-        self._within([1])
+        self._within(1)
         return not self.lead and all(each.steps or each.rank > 1 for each in flat(self.value))
 
     def language_model(self) -> bool:
         """Write torch-rnn's model: before each call it sets its views to (batch * time, features) and back, and so they change nothing."""
-        self.lowering.views |= {id(view): 0 for view in self._views()}
-        self._within([self.lead])
+        self.lowering.views.update(map(id, self._views()))
+        self._within(self.lead)
         return True
 
     def _views(self) -> Iterator[object]:
@@ -429,7 +452,7 @@ class ModuleRule(CheckedRule):
         turned = self.block.add("Transpose", [x.name], perm=[1, 0, 2])
         return self.give(2, steps=False) and self.add("Reshape", [turned, self.whole_numbers([0, -1])])
 
-    def split(self, *_: Any) -> bool:
+    def parted(self) -> bool:
         """Write the parts of a value as a table: its steps."""
         x, seen = self.x, self.get("nInputDims")
         axis = self.axis(self.integer("dimension"), seen if type(seen) is int else None)
@@ -481,13 +504,13 @@ class ModuleRule(CheckedRule):
         if x.begun and x.name in self.lowering.roots:
             self.lowering.widths.setdefault(x.name, width)
         if x.begun and axes is not None:
-            for name in self.lowering.roots:
-                self.lowering.axes.setdefault(name, axes)
+            self.lowering.axes.setdefault(self.lowering.current, axes)
 
     def linear(self) -> bool:
         """Write a dense layer."""
         x, weight = self.numbers_read, self.array("weight")
-        self._note(x, self.block.arrays[weight].shape[1])
+        _, width = self.block.arrays[weight].shape
+        self._note(x, width)
         turned = self.block.add("Transpose", [weight], perm=[1, 0])
         y = self.block.add("MatMul", [x.name, turned], name=self.path)
         biased = self.module.name != "nn.LinearNoBias" and self.has("bias")
@@ -513,7 +536,8 @@ class ModuleRule(CheckedRule):
         """Write a batch normalization by its stored means and variances, of the last axis."""
         x, size = self.numbers_read, np.asarray(self.get("running_mean")).shape
         statistics = [self.array("running_mean"), self.array("running_var")]
-        affine = self.get("affine") is not False and self.has("weight")
+        self._read.add("affine")  # whether it has weights shows it
+        affine = self.has("weight")
         scales = [self.array("weight"), self.array("bias")] if affine else [self.block.constant(np.full(size, n, "f4")) for n in (1, 0)]
         order = [0, x.rank - 1, *range(1, x.rank - 1)]
         value = x.name if x.rank == 2 else self.block.add("Transpose", [x.name], perm=order)
@@ -524,6 +548,8 @@ class ModuleRule(CheckedRule):
     def dropped(self) -> bool:
         """Write nn.Dropout as it is where nothing is trained: of its first version it scales its input then."""
         p, second = self.real("p", 0.5), self.get("v2") is True
+        if self.get("stochastic_inference") is True:
+            return False
         return self.same() if second or not p else self.alike("Mul", self.constant(1 - p))
 
     # Functions
@@ -590,12 +616,11 @@ class ModuleRule(CheckedRule):
             kind = "ReduceMean"
         return self.give(x.rank - away) and self.add(kind, [x.name], axes=[axis], keepdims=int(not away))
 
-    def reshaped(self, batched: bool) -> bool:
-        """Write nn.Reshape, whose first axis is the batch unless it is told otherwise."""
+    def reshaped(self) -> bool:
+        """Write nn.Reshape, whose first axis is the batch unless batchMode is false."""
         shape = numbers_of(self.get("size"))
-        if self.lead or (batched and self.get("batchMode") is False):
-            return self._shaped(shape) if not self.lead else False
-        return self._shaped([0, *shape])
+        batched = self.get("batchMode") is not False
+        return not self.lead and self._shaped([0, *shape] if batched else shape)
 
     def viewed(self) -> bool:
         """Write nn.View: what its sizes leave over is the batch."""
@@ -639,7 +664,7 @@ _RULES: Mapping[str, Callable[[ModuleRule], bool]] = {
     "NarrowTable": ModuleRule.narrowed_table,
     "FlattenTable": ModuleRule.flattened_table,
     "JoinTable": ModuleRule.joined,
-    "SplitTable": ModuleRule.split,
+    "SplitTable": ModuleRule.parted,
     "CAddTable": lambda rule: rule.combined("Add"),
     "CSubTable": lambda rule: rule.combined("Sub"),
     "CMulTable": lambda rule: rule.combined("Mul"),
@@ -667,7 +692,7 @@ _RULES: Mapping[str, Callable[[ModuleRule], bool]] = {
     "Sum": lambda rule: rule.reduced_along("ReduceSum"),
     "Max": lambda rule: rule.reduced_along("ReduceMax"),
     "Min": lambda rule: rule.reduced_along("ReduceMin"),
-    "Reshape": lambda rule: rule.reshaped(True),
+    "Reshape": ModuleRule.reshaped,
     "View": ModuleRule.viewed,
 }
 """The classes that are known."""

@@ -18,20 +18,17 @@ def describe(path: Path, partial: bool = False) -> Description:
 
     Raises UsageError for a file of layers alone; RefusedError for several models, for a module that is not known, and for a field.
     """
-    from rnnconvert.files.load import load_with
-    from rnnconvert.files.options import Options
     from rnnconvert.formats.torch7.files import ReadModules
     from rnnconvert.formats.torch7.whole import ModuleModel
     from rnnconvert.scaffolding.programs.reading import describe as describe_program
+    from rnnconvert.scaffolding.programs.reading import with_graph
 
-    checkpoint = load_with(path, NAME, Options())
-    read = checkpoint.read
-    if not isinstance(read, ReadModules):
-        raise UsageError(f"{path} holds no module that is a whole model: an nn.Sequential, or a recurrent layer")
+    checkpoint = with_graph(path, NAME)
+    read = checkpoint.read_as(ReadModules)
     if read.models > 1 and not read.containers:
         raise UsageError(f"{path} holds {read.models} layers without a model: that of Torch7 is an nn.Sequential")
     if read.models > 1:
-        raise RefusedError(f"{read.models} modules", "one model", "each of them may be a model", "Save one alone, with torch.save")
+        raise RefusedError(f"{read.models} modules", "one model", "nothing shows which of them is the model")
     for name, reason in read.refused.items():
-        raise RefusedError(name, "a model of layers", reason, "Convert its recurrent layers alone: rnnconvert convert")
+        raise RefusedError(name, "a model of layers", reason)
     return describe_program(ModuleModel(checkpoint), "", partial)

@@ -262,6 +262,22 @@ def test_what_is_not_known_is_refused_by_name(layer: Any, size: int, message: st
         rc.export_model(path, tmp_path / "m.onnx")
 
 
+def test_steps_as_rows_are_no_sequence_and_outputs_are_stated(tmp_path: Path) -> None:
+    numbers = Numbers()
+    numbers.dense(WIDTH, UNITS), numbers.lstm(UNITS)
+    before, layer = (
+        {"0": {"@class": BEFORE + "RnnToFeedForwardPreProcessor"}},
+        new("DenseLayer", WIDTH, UNITS, activationFn=function("TanH")),
+    )
+    config = {**network(layer, lstm(width=UNITS)), "inputPreProcessors": before}
+    with pytest.raises(rc.RefusedError, match="LSTM '1'"):
+        agrees(tmp_path, config, numbers, [], np.zeros(0))
+    numbers = Numbers()
+    numbers.lstm()
+    with pytest.raises(rc.RefusedError, match="'a', which is not stated as an output"):
+        agrees(tmp_path, {**graph({"a": (["in"], lstm())}), "networkOutputs": []}, numbers, [], np.zeros(0))
+
+
 def test_an_unknown_key_of_a_recurrent_layer_is_refused(tmp_path: Path) -> None:
     numbers = Numbers()
     numbers.lstm()

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.torch7 import torch7_write
-from rnnconvert.formats.torch7.torch7_file import Object
+from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
 from tests.helpers import corpus
 from tests.helpers.exported import RUNS
 from tests.helpers.requirements import need, needed
+from tests.helpers.sources import stack
 from tests.helpers.torch7_modules import (
     concat,
     fast_lstm,
@@ -183,9 +185,34 @@ def test_a_sequence_with_the_batch_first_and_many_moves(tmp_path: Path) -> None:
         agrees(tmp_path / str(number), sequence(layer, *modules), x, np.asarray(expected))
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_a_stack_of_cudnn(batch_first: bool, tmp_path: Path) -> None:
+    layers = stack("lstm", num_layers=2, num_directions=2)
+    vector = rc.pack(layers, "cudnn")
+    settings = {"inputSize": 3, "hiddenSize": 4, "numLayers": 2, "inputMode": "CUDNN_LINEAR_INPUT", "mode": "CUDNN_LSTM", "weight": vector}
+    settings |= {"bidirectional": "CUDNN_BIDIRECTIONAL", "batchFirst": batch_first, "dropout": 0.5}
+    x = sequences()
+    y = np.tanh(reference.run(layers, x).y)
+    order = [1, 0, 2] if batch_first else [0, 1, 2]
+    root = sequence(Object("cudnn.BLSTM", LuaTable(settings)), Object("cudnn.Tanh", LuaTable()))
+    agrees(tmp_path, root, x.transpose(order), y.transpose(order))
+
+
+def test_modules_that_are_shared_many_times_are_bounded(tmp_path: Path) -> None:
+    """Each level of modules holds the next one twice: what is written is bounded."""
+    root = seq_lstm()
+    for _ in range(60):
+        root = sequence(root, root)
+    torch7_write.write(tmp_path / "m.t7", single(root))
+    with pytest.raises(rc.RnnConvertError):
+        rc.export_model(tmp_path / "m.t7", tmp_path / "m.onnx")
+
+
 def test_what_is_not_known_is_refused_by_name(tmp_path: Path) -> None:
     layer = seq_lstm()
     refused(tmp_path, sequence(layer, make("SoftMin")), "nn.SoftMin")
+    refused(tmp_path, sequence(layer, make("Dropout", p=0.5, v2=True, stochastic_inference=True)), "nn.Dropout")
+    refused(tmp_path, sequence(make("SplitTable", dimension=1), make("Tanh"), layer), "nn.Tanh")
     refused(tmp_path, sequence(layer, make("Tanh", gain=2)), "nn.Tanh with gain=2")
     refused(tmp_path, sequence(seq_lstm(gain=2)), "gain")
     refused(tmp_path, make("Sequential", layer, gain=2), "nn.Sequential with gain=2")
@@ -216,8 +243,6 @@ def test_a_checkpoint_of_torch_rnn_goes_everywhere(tmp_path: Path) -> None:
     checkpoint = rc.load(source)
     table, weight, bias = (checkpoint.tensors[f"model/net/modules/{name}"] for name in ("1/weight", "5/weight", "5/bias"))
     # The record is of layers alone, on other numbers than words: what surrounds them is computed here.
-    from rnnconvert.core import reference
-
     first, second = checkpoint.layers.values()
     for layer, before, after in ((first, "x", "layer0_y"), (second, "layer0_y", "layer1_y")):
         np.testing.assert_allclose(reference.run(layer, recorded[before]).y, recorded[after], rtol=0, atol=1e-5)
@@ -225,7 +250,7 @@ def test_a_checkpoint_of_torch_rnn_goes_everywhere(tmp_path: Path) -> None:
     y = reference.run(second, reference.run(first, table[words - 1].transpose(1, 0, 2)).y).y.transpose(1, 0, 2) @ weight.T + bias
     for target in ("onnx", "tflite", "h"):
         rc.export_model(source, tmp_path / f"m.{target}", force=True)
-        (given,) = RUNS[target](tmp_path / f"m.{target}")([words])
-        np.testing.assert_allclose(given, y, rtol=1e-4, atol=1e-4)
+        (output,) = RUNS[target](tmp_path / f"m.{target}")([words])
+        np.testing.assert_allclose(output, y, rtol=1e-4, atol=1e-4)
     rc.scaffold(source, "keras", tmp_path / "m.py", weights=tmp_path / "m.keras")
     np.testing.assert_allclose(k.models.load_model(tmp_path / "m.keras").predict(words, verbose=0), y, rtol=1e-4, atol=1e-4)
