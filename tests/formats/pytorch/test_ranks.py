@@ -176,7 +176,7 @@ def test_stacked_states_have_the_axes_that_their_cells_read(kind: str, tmp_path:
         assert abs(output - truth.detach().numpy()).max() < 1e-5
 
 
-class StackOfLayers(torch.nn.Module):  # type: ignore[misc]
+class StackOfLayers(torch.nn.Module):
     """Layers that each take their own states, as a slice of those of all."""
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class StackOfLayers(torch.nn.Module):  # type: ignore[misc]
         self.layers = torch.nn.ModuleList(torch.nn.LSTM(4, 6, proj_size=4) for _ in range(3))
 
     def forward(self, x: Any, h: Any, c: Any) -> Any:
-        states = []
+        states: list[Any] = []
         for n, layer in enumerate(self.layers):
             y, state = layer(x, (h[n : n + 1], c[n : n + 1]))
             x, states = x + y, [*states, state]
