@@ -254,9 +254,8 @@ def _check_loop(path: Path, loop: NetOperation, shapes_read: Sequence[tuple[int,
             raise UnreadableError(path, f"the loop {loop.name!r} hands on the {kind} {key!r}, which its graph does not have")
     shapes = [*((port, shapes_read) for port in loop.enters), *((port, loop.output_shapes) for port in loop.leaves)]
     for port, sizes in shapes:
-        if port.axis is None:
-            continue
-        if not (port.outer >= 0 and 0 <= port.axis < (len(sizes[port.outer]) or port.axis + 1)):  # where no axes are stated, any may be
+        # A port without lengths is of one number, or of as many axes as a run decides: the file does not tell these apart.
+        if port.axis is not None and not (port.outer >= 0 and 0 <= port.axis < (len(sizes[port.outer]) or port.axis + 1)):
             raise UnreadableError(path, f"the loop {loop.name!r} splits a port along axis {port.axis}, which the port does not have")
 
 

@@ -280,7 +280,7 @@ class GraphDefLowering:
         return size is not None and size.size == 1 and int(size.reshape(())) == 1
 
     def _length(self, variable: _LoopVariable) -> str:
-        """Return what says how long a list is as it is made; "" for other variables."""
+        """Return what states the length with which a list is made; "" for other variables."""
         node = self.graph.nodes.get(variable.before.rpartition(":")[0])
         place = {"TensorListReserve": 1, "TensorArrayV3": 0}.get(node.op if node is not None else "")
         return node.read[place] if node is not None and place is not None and place < len(node.read) else ""

@@ -152,14 +152,14 @@ def longest(scope: Scope, name: str) -> set[str] | None:
     return None if None in parts else {length for part in parts if part for length in part}
 
 
-def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int], other: int, given: Mapping[str, int] = _NONE) -> Array:
+def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int], other: int, inputs: Mapping[str, int] = _NONE) -> Array:
     """Return a number that is computed from shapes, where some axes have these lengths, and all others one. Raises UnmatchedError.
 
-    given  whole numbers that the model is given, by their values
+    inputs  whole numbers that the model is given, by their values
     """
-    values, selected = {each: np.full(1, number, shapes.kind(scope, each) or np.int32) for each, number in given.items()}, set()
-    for count, (source, node) in enumerate(behind(scope, name, given), 1):
-        if source in given:
+    values, selected = {each: np.full(1, number, shapes.kind(scope, each) or np.int32) for each, number in inputs.items()}, set()
+    for count, (source, node) in enumerate(behind(scope, name, inputs), 1):
+        if source in inputs:
             continue
         if node is None or count > COUNTED_OPERATIONS:
             raise UnmatchedError(f"{source!r}, an input of the model, decides when it ends")

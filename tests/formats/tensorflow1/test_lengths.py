@@ -72,6 +72,12 @@ def test_loops_that_end_after_the_longest_sequence(graphs: tuple[Path, dict[str,
         np.testing.assert_allclose(y, answers[f"{name} {case}"], rtol=0, atol=1e-6)
 
 
+def test_a_loop_of_openvino_is_read_back(graphs: tuple[Path, dict[str, Array]], tmp_path: Path) -> None:
+    """Its ports may be of as many axes as a run decides, of which its file states none."""
+    needed("openvino", "openvino")
+    export_model(graphs[0] / "outputs.pb", tmp_path / "m.xml", verify=True)
+
+
 def test_a_loop_whose_steps_behind_the_longest_would_count(graphs: tuple[Path, dict[str, Array]], tmp_path: Path) -> None:
     """Its state is that of the longest sequence's last step, and no step keeps it."""
     with pytest.raises(RefusedError, match="a run decides whether it begins"):
