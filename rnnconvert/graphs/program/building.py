@@ -90,10 +90,10 @@ def _needed(nodes: Sequence[Operation], outputs: Sequence[str]) -> tuple[list[Op
             if node.kind == "Scan":
                 ((key, body),) = node.bodies
                 states = len(node.inputs) - node.attributes["num_scan_inputs"]
-                kept = [place for place, name in enumerate(node.outputs) if place < states or name in read]
-                gives = [body.outputs[place] for place in kept]
+                places = [place for place, name in enumerate(node.outputs) if place < states or name in read]
+                gives = [body.outputs[place] for place in places]
                 body = replace(body, nodes=_needed(body.nodes, gives)[0], outputs=gives)
-                node = replace(node, outputs=[node.outputs[place] for place in kept], bodies=[(key, body)])
+                node = replace(node, outputs=[node.outputs[place] for place in places], bodies=[(key, body)])
             needed.append(node)
             read.update(node.reads)
     return needed[::-1], read
