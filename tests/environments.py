@@ -152,6 +152,10 @@ def _make_tensorflow1(folder: pathlib.Path) -> None:
     _venv(folder, "tensorflow1", TENSORFLOW_1_PYTHONS, "TensorFlow 1.15 needs Python 3.7", "gast,termcolor,wrapt")
 
 
+def _make_tensorflow218(folder: pathlib.Path) -> None:
+    _venv(folder, "tensorflow218", PYTHON_311, "TensorFlow 2.18 is pinned for Python 3.11")
+
+
 def _make_paddle(folder: pathlib.Path) -> None:
     _venv(folder, "paddle", PYTHON_311, "Paddle is pinned for Python 3.11")
 
@@ -198,6 +202,7 @@ MAKERS: dict[str, Callable[[pathlib.Path], None]] = {
     "mxnet": _make_mxnet,
     "cudnn": _make_cudnn,
     "tensorflow1": _make_tensorflow1,
+    "tensorflow218": _make_tensorflow218,
     "paddle": _make_paddle,
     "chainer": _make_chainer,
     "tf_keras": _make_tf_keras,

@@ -248,12 +248,10 @@ class Written(Rule):
         if shape is None or s.OPERATORS.get(shape.code) != "BROADCAST_ARGS":
             return self.repeated("Expand")
         sources = [self.graph.producer(place) for place in shape.inputs]
-        lengths_read = [source is not None and source.code == _SHAPE and source.input(0) == self.operator.input(0) for source in sources]
-        if not any(lengths_read):
+        of_it = [source is not None and source.code == _SHAPE and source.input(0) == self.operator.input(0) for source in sources]
+        if not any(of_it):
             return False
-        lengths = self.block.add(
-            "Cast", [self.name(shape.input(lengths_read.index(False)) if not all(lengths_read) else shape.input(0))], to=WIDE
-        )
+        lengths = self.block.add("Cast", [self.name(shape.input(int(of_it[0])))], to=WIDE)
         return self.add("Expand", [self.inputs[0], lengths])
 
     def with_cumulated(self) -> bool:

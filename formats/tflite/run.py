@@ -1,10 +1,12 @@
 """LiteRT, TFLite's interpreter of today, on a whole file or on recurrent operators of it.
 
-An operator by its name is taken out of its model with LiteRT's own schema, and run alone. Source: ai_edge_litert 2.3.
+An operator by its name is taken out of its model with LiteRT's own schema, and run alone. Source: ai_edge_litert 2.3. Models with
+operators of TensorFlow's run in the interpreter of TensorFlow's packages, which have these up to 2.18.
 """
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -179,13 +181,43 @@ def _packed(model: Any) -> bytes:
     return bytes(builder.Output())
 
 
-def _interpreter(content: bytes, keep: bool = False) -> Any:
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+def _flex(content: bytes) -> list[str]:
+    """Return the operators of TensorFlow's that a model has, by their names there."""
+    from ai_edge_litert import schema_py_generated as schema
 
+    model = schema.Model.GetRootAs(content, 0)
+    names = [model.OperatorCodes(number).CustomCode() or b"" for number in range(model.OperatorCodesLength())]
+    return sorted({name[4:].decode("utf-8", "replace") for name in names if name.startswith(b"Flex")})
+
+
+def _module(content: bytes) -> Any:
+    """Return the module whose interpreter runs a model. Raises NotImplementedError for TensorFlow's operators where none here runs them."""
+    operators = _flex(content)
+    if not operators:
+        from ai_edge_litert import interpreter
+
+        return interpreter
+    release = (0, 0)
+    with contextlib.suppress(ImportError):
+        from tensorflow import __version__ as version
+        from tensorflow.lite.python import interpreter
+
+        release = (int(version.split(".")[0]), int(version.split(".")[1]))
+    if not (2, 3) <= release < (2, 19):
+        raise NotImplementedError(
+            f"it computes with operators of TensorFlow's ({', '.join(operators)}), which LiteRT has not and TensorFlow's packages run up "
+            "to 2.18. Make a Python of its own (pip install 'tensorflow<2.19' ai-edge-litert), and add it by "
+            "its path: `rnnconvert executors add litert-cpu`"
+        )
+    return interpreter
+
+
+def _interpreter(content: bytes, keep: bool = False) -> Any:
+    module = _module(content)
     # The default resolver hands dense layers to XNNPACK, which has no recurrent operator and prints that it was made.
-    return Interpreter(
+    return module.Interpreter(
         model_content=content,
-        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        experimental_op_resolver_type=module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
         experimental_preserve_all_tensors=keep,
     )
 

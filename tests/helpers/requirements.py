@@ -54,6 +54,7 @@ NAMES = frozenset(
         "spark",
         "ssh",
         "tensorflow",
+        "tensorflow218",
     }
 )
 

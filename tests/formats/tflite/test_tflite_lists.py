@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.checkpoint import Checkpoint, suspects
 from rnnconvert.files.load import select
 from rnnconvert.formats.tflite import graph, lists, loops, operators, schema
-from tests import ROOT
-from tests.helpers.requirements import needed
+from rnnconvert.models.runners import FileModel
+from rnnconvert.running import registry
+from tests import ROOT, environments
+from tests.helpers.requirements import need, needed
 
 GOLDEN = ROOT / "tests" / "golden" / "tflite_lists"
 
@@ -53,6 +56,32 @@ def test_where_a_slice_begins_is_computed_from_ranks_and_constants_of_the_loop(n
     path = GOLDEN / f"{name}.tflite"
     checkpoint = rc.load(path)
     assert all("while" not in layer_name and "Call" not in layer_name for layer_name in checkpoint.layers), list(checkpoint.layers)
+
+
+@pytest.fixture(autouse=True)
+def no_executors_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "executors.json"))
+
+
+@pytest.mark.parametrize("name", ["stack", "half", "ways_int8"])
+def test_whole_models_with_operators_of_tensorflow_run_where_the_refusal_says(name: str, tmp_path: Path) -> None:
+    needed("litert", "ai_edge_litert")
+    path = GOLDEN / f"{name}.tflite"
+    pins = environments.PINS / "tensorflow218.txt"
+    assert re.search(r"^tensorflow-cpu==2\.18\.", pins.read_text(encoding="utf-8"), re.M), "not the release that the refusal names"
+    way_out = r"'tensorflow<2\.19' ai-edge-litert.*rnnconvert executors add litert-cpu"
+    with pytest.raises(UsageError, match=f"TensorList.*{way_out}"):
+        FileModel(path, ["litert-cpu"])
+    need("tensorflow218", environments.missing("tensorflow218"))
+    registry.add("litert-cpu", str(environments.place("tensorflow218") / "bin" / "python"))
+    with np.load(path.with_suffix(".npz")) as file:
+        arrays = dict(file)
+    model = FileModel(path, ["litert-cpu"])
+    (input_name,) = model.names
+    (y,) = model.ran([(input_name, arrays["x"])], [])[0].outputs
+    truth = arrays["y"][:, -1] if y.ndim < arrays["y"].ndim else arrays["y"]
+    far = {"half": 2e-4, "int8": 1e-2}.get(name.split("_")[-1], 1e-6)
+    np.testing.assert_allclose(y, truth, rtol=far, atol=far)
 
 
 @pytest.mark.parametrize("number", [4, 6])
