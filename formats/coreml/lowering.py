@@ -620,16 +620,13 @@ class MilRule(Rule):
         self.inputs = [self.wide(0), self.block.constant(number)]
         return self.fill()
 
-    def hot(self) -> bool:
+    def marked(self) -> bool:
         """Write places as vectors of one number at the place, and another one elsewhere."""
         dtype, axis = self.function.kinds.get(self.outputs[0], np.dtype(np.int32)), self.integer("axis", -1)
-        pair = self.block.constant(np.array([self.real("off_value", 0.0), self.real("on_value", 1.0)], np.float32))
-        kind, places = self.function.kinds.get(self.inputs[0], INTEGER), self.inputs[0]
-        zero, beyond = (self.block.constant(np.array(number, kind)) for number in (0, np.iinfo(kind).max))
-        # Places below zero are none here, where the common operation counts them from the end.
-        places = self.block.add("Where", [self.block.add("Less", [places, zero]), beyond, places])
-        # In this type, which runtimes compute it in, and then in that of the file.
-        return self.add("Cast", [self.block.add("OneHot", [places, self.wide(1), pair], axis=axis)], to=dtype)
+        levels = self.real("off_value", 0.0), self.real("on_value", 1.0)
+        vectors = self.hot(self.inputs[0], self.function.kinds.get(self.inputs[0], INTEGER), self.wide(1), levels, axis)
+        # In float32, which runtimes compute it in, and then in the type of the file.
+        return self.add("Cast", [vectors], to=dtype)
 
     def best(self) -> bool:
         """Write the largest or smallest numbers along an axis, and their places."""
@@ -926,7 +923,7 @@ _RULES: Mapping[str, Callable[[MilRule], bool]] = {
     "max_pool": lambda rule: rule.pooled("MaxPool"),
     "mod": MilRule.remainder,
     "not_equal": MilRule.differs,
-    "one_hot": MilRule.hot,
+    "one_hot": MilRule.marked,
     "pad": MilRule.around,
     "prelu": lambda rule: rule.per_channel_slopes(rule.array(rule.value("alpha")), rule.rank(rule.inputs[0])),
     "reduce_argmax": lambda rule: rule.place("ArgMax", INTEGER, rule.integer("axis", -1), rule.integer("keep_dims", 0)),

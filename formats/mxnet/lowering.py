@@ -257,7 +257,11 @@ class SymbolRule(CheckedRule):
         """Write rows of a matrix by their numbers, which are real ones here."""
         self.dtype = self.lowering.dtypes.get(self.inputs[1], _FLOAT)
         self._read |= {"dtype"} if self.type_of("dtype", "float32") == self.dtype else set()
-        return self.add("Gather", [self.inputs[1], self._places(0)], axis=0)
+        return self.add("Gather", [self.inputs[1], self._clipped(self._places(0))], axis=0)
+
+    def _clipped(self, places: str) -> str:
+        """Return places with the first one for those below zero, which the common operation counts from the end."""
+        return self.block.add("Max", [places, self.block.constant(np.array(0, np.int64))])
 
     def _places(self, index: int) -> str:
         return self.block.add("Cast", [self.inputs[index]], to=WIDE)
@@ -267,8 +271,10 @@ class SymbolRule(CheckedRule):
         mode, axis, stored = self.word("mode", "clip"), self.integer("axis", 0), self.numbers(1)
         if mode not in ("clip", "wrap"):
             return False
-        places = self._places(1)
-        if stored is not None:
+        if stored is None:
+            places = self._places(1)
+            places = self._clipped(places) if mode == "clip" else places
+        else:
             low = stored.astype(np.int64)
             places = self.block.constant(np.maximum(low, 0) if mode == "clip" else low)
         return self.add("Gather", [self.inputs[0], places], axis=axis)
@@ -422,12 +428,16 @@ class SymbolRule(CheckedRule):
     def reduced_to(self, kind: str) -> bool:
         """Write a reduction of the numbers along axes, along all others with `exclude`, along all where none are stated."""
         axes, keep = self.counts("axis"), self.flag("keepdims")
-        if self.flag("exclude"):
+        if self.flag("exclude") and axes:
             axes = [axis for axis in range(self.rank) if axis not in [each % self.rank for each in axes]]
+            if not axes:
+                return False
         if kind == "Norm":
             kind = Fields({"1": "ReduceL1", "2": "ReduceL2"})[self.word("ord", "2")]
         if kind == "ReduceMean" and self.dtype.kind != "f":
             return False
+        if not axes and not keep:  # a number is a vector of one
+            return self.add("Reshape", [self.block.add(kind, self.inputs[:1], keepdims=0), self.whole_numbers([1])])
         return self.add(kind, self.inputs[:1], keepdims=int(keep), **({"axes": axes} if axes else {}))
 
     def placed(self, kind: str) -> bool:
@@ -458,14 +468,17 @@ class SymbolRule(CheckedRule):
     def chosen(self) -> bool:
         """Write one of two values where a third one is not zero."""
         truths = self.block.add("Cast", self.inputs[:1], to=np.dtype(bool))
+        if self.rank == 1 < self.rank_of(1):  # one truth for each row
+            truths = self.block.add("Unsqueeze", [truths], axes=list(range(1, self.rank_of(1))))
         self.dtype = self.lowering.dtypes.get(self.inputs[1], _FLOAT)
         return self.add("Where", [truths, *self.inputs[1:3]])
 
     def marked(self) -> bool:
         """Write places as rows of zeros with a one."""
         self.dtype, off, on = self.type_of("dtype", "float32"), self.real("off_value", 0.0), self.real("on_value", 1.0)
-        depth, levels = self.block.constant(np.array(self.integer("depth", 0), np.int64)), self.block.constant(np.array([0, 1], self.dtype))
-        ones = self.block.add("OneHot", [self._places(0), depth, levels], axis=-1)
+        depth = self.block.constant(np.array(self.integer("depth", 0), np.int64))
+        ones = self.hot(self._places(0), WIDE, depth, [0, 1], -1)
+        ones = ones if self.dtype == _FLOAT else self.block.add("Cast", [ones], to=self.dtype)
         return self.add("Identity", [self.affine(ones, on - off, off)])
 
     def filled_with(self, level: float) -> bool:

@@ -307,6 +307,9 @@ class ProgramRule(CheckedRule):
         if everywhere or (self.flag(["adaptive"]) and {*size} == {1}):
             return self.add(f"Global{kind}", self.inputs[:1])
         settings |= {"kernel_shape": size} | ({"ceil_mode": 1} if ceil else {})
+        pads = settings.get("pads", [1, 0] if settings.get("auto_pad") == "SAME_UPPER" else [])
+        if kind == "AveragePool" and not inside and pads[: len(pads) // 2] != pads[len(pads) // 2 :]:
+            return False  # only what lies before the first number is counted at the end, too
         settings |= {"count_include_pad": int(not inside)} if kind == "AveragePool" else {}
         return not self.flag(["adaptive"]) and self.add(kind, self.inputs[:1], **settings)
 
@@ -622,7 +625,7 @@ _RULES: Mapping[str, Callable[[ProgramRule], bool]] = {
     "layer_norm": ProgramRule.layer_normalised,
     "leaky_relu": lambda step: step.with_slope("LeakyRelu", ["alpha", "negative_slope"], 0.02),
     "log_softmax": lambda step: step.softmax("LogSoftmax"),
-    "logsigmoid": lambda step: step.add("Log", [step.block.add("Sigmoid", step.inputs[:1])]),
+    "logsigmoid": lambda step: step.add("Neg", [step.block.add("Softplus", [step.block.add("Neg", step.inputs[:1])])]),
     "lookup_table": lambda step: step.embedded(True),
     **dict.fromkeys(("embedding", "lookup_table_v2"), lambda step: step.embedded(False)),
     "mish": lambda step: step.real(["threshold", "lambda"], 20.0) >= 15 and step.add("Mish", step.inputs[:1]),

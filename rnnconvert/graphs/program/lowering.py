@@ -250,6 +250,16 @@ class Rule:
         self.block.add("Cast", [wide], [places], to=to)
         return True
 
+    def hot(self, places: str, dtype: np.dtype[Any], depth: str, levels: Sequence[float], axis: int) -> str:
+        """Return places, whole numbers of a type, as vectors of one number at the place, and another one elsewhere.
+
+        levels  the number elsewhere, and the one at the place
+        """
+        zero, beyond = (self.block.constant(np.array(number, dtype)) for number in (0, np.iinfo(dtype).max))
+        # Places below zero are none to frameworks; the common operation counts them from the end.
+        places = self.block.add("Where", [self.block.add("Less", [places, zero]), beyond, places])
+        return self.block.add("OneHot", [places, depth, self.block.constant(np.array(levels, np.float32))], axis=axis)
+
     def rooted(self) -> bool:
         """Write one by the square root."""
         return self.add("Reciprocal", [self.block.add("Sqrt", self.inputs[:1])])

@@ -30,6 +30,7 @@ OPERATORS = {
     "bent": "F.elu(x, 0.7) + F.selu(x) + F.gelu(x) + F.gelu(x, approximate=True) + F.leaky_relu(x, 0.1)",
     "bent more": ("F.silu(x) + F.swish(x) + F.mish(x) + F.softplus(x) + F.hardswish(x) + F.hardsigmoid(x) + F.relu6(x * 4) + "
      "F.log_sigmoid(x)"),
+    "far from zero": "F.log_sigmoid(x * 60) + F.mish(x * 30) + F.softplus(x * 60)",
     "slopes": "F.prelu(x, w(6)) + F.prelu(x, w(1))",
     "numbers": "(1 - x * 2) / 3 + (x + 5) - 0.5 + p.scale(x, 2.0, 0.5, bias_after_scale=False)",
     "powers": "(p.abs(x) + 1) ** 1.5 + p.pow(p.abs(x), p.abs(x))",
