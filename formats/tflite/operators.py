@@ -232,10 +232,13 @@ class Written(Rule):
         return self.reduced(kind, self.integers(1), int(self.option(0, "?", False)))
 
     def one_hot(self) -> bool:
-        """Write rows of which each has one number at a place and another one elsewhere."""
-        index, depth, on, off = self.inputs
-        rows = [self.block.add("Reshape", [value, self.whole_numbers([1])]) for value in (off, on)]
-        return self.add("OneHot", [index, depth, self.block.add("Concat", rows, axis=0)], axis=int(self.option(0)))
+        """Write places as vectors of one number at the place, and another one elsewhere."""
+        on, off = (self.numbers(index) for index in (2, 3))
+        if on is None or off is None:
+            return False
+        kind = _TYPES.get(self.graph.tensors[self.operator.input(0)].kind, INTEGER)
+        vectors = self.hot(self.inputs[0], kind, self.inputs[1], [float(off), float(on)], int(self.option(0)))
+        return self.add("Cast", [vectors], to=dtype(self.result))
 
     def largest(self) -> bool:
         """Write the largest numbers of the last axis, and their places."""
