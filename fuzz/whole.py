@@ -17,8 +17,10 @@ from onnx import helper
 
 import rnnconvert as rc
 from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.formats.torch7 import torch7_write
 from tests.helpers import sources
 from tests.helpers.julia_files import Function, Struct, bson
+from tests.helpers.torch7_modules import make, sequence
 
 ROOT = Path(__file__).parents[1]
 MODEL, OPERATORS, SPECIAL = "whole_", "operators_", "special_"
@@ -58,6 +60,8 @@ def seeds(folder: Path, kinds: Sequence[str]) -> Iterator[tuple[str, Path]]:
         yield _kind(path), place / f"{MODEL}{path.name}"
     (folder / "flux").mkdir()
     yield "whole-bson", _chain_of_flux(folder / "flux" / f"{MODEL}m.bson")
+    (folder / "torch7").mkdir()
+    yield "whole-t7", _modules_of_torch7(folder / "torch7" / f"{MODEL}m.t7")
     if not kinds or any(kind.startswith("whole-") for kind in kinds):
         chains = folder / "chains"
         chains.mkdir()
@@ -80,6 +84,15 @@ def _chain_of_flux(path: Path) -> Path:
     head = Struct("Flux.Dense", matrix, bias, Function("NNlib.relu"))
     layers = (Struct("Flux.Embedding", table), Struct("Flux.GRU", gru), Struct("Flux.Dropout", 0.5, None, None), head)
     return bson(path, model=Struct("Flux.Chain", layers))
+
+
+def _modules_of_torch7(path: Path) -> Path:
+    """Write modules of Torch7 around a layer that reads whole sequences, and return their path."""
+    table, weight, bias, matrix, offset = (sources.uniform(*each) for each in ((1, 6, 3), (2, 7, 16), (3, 16), (4, 2, 4), (5, 2)))
+    layer = make("SeqLSTM", weight=weight, bias=bias, batchfirst=False)
+    head = sequence(make("Linear", weight=matrix, bias=offset), make("LogSoftMax"))
+    torch7_write.write(path, sequence(make("LookupTable", weight=table), layer, make("Dropout", p=0.5, v2=True), make("Sequencer", head)))
+    return path
 
 
 def _kind(path: Path) -> str:
