@@ -106,6 +106,7 @@ def test_names_in_c_do_not_end_a_comment(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (dump,) = tmp_path.glob("main.c.*original")
     functions = [line.split()[2] for line in dump.read_text().splitlines() if line.startswith(";; Function ")]
+    functions = [name for name in functions if not name.startswith("rnnconvert_")]  # those of every header
     assert sorted(functions) == sorted(["main", *(f"{name}_step" for name in c_names(layers).values())])
 
 
