@@ -252,10 +252,10 @@ def _reduced(kind: str) -> Rule:
     def rule(w: _IrWriter, node: Operation) -> None:
         axes = [w[name] for name in node.inputs[1:]] or [w.listed(f"{node.name}/axes", *node.attributes["axes"])]
         read = [w[node.inputs[0]], *axes]
-        w.check(node, kind, read[0])
         if node.attributes.get("keepdims", 1):
             w.put(node, kind, read, keep_dims=True)
         else:
+            w.check(node, kind, read[0])
             w.put(node, "Squeeze", [w.add(kind, f"{node.name}/reduced", read, keep_dims=True), *axes])
 
     return rule

@@ -112,7 +112,7 @@ class NodeGraph(OperatorValues):
         self.node("TensorListReserve", [self._open(dims), count], [place], "handle", **stated)
         return place
 
-    def with_step(self, outputs: int, number: int, after: int, output: int, name: str) -> int:
+    def with_step(self, outputs: int, number: int, output: int, name: str) -> int:
         stated = {"element_dtype": {"type": _TYPES[self.kinds[output]]}}
         return self.added("TensorListSetItem", [outputs, number, output], "output_handle", **stated)
 

@@ -59,7 +59,7 @@ def scan(w: TfliteWriter, node: Operation) -> None:
             outputs = [_copied(values, w[name], places) for name in body.outputs]
         filled = others[len(names) : len(names) + len(lists)]
         listed = [
-            values.with_step(steps_so_far, number, after, output, f"{node.name}/listed")
+            values.with_step(steps_so_far, number, output, f"{node.name}/listed")
             for steps_so_far, output in zip(filled, outputs[states:], strict=True)
         ]
         return [after, limit, *outputs[:states], *others[states : len(names)], *listed, *outputs[states : states + len(held)]]

@@ -155,7 +155,7 @@ class OperatorGraph(GraphTables, OperatorValues):
     def list_of_steps(self, size: int, count: int, dims: Sequence[int | None], kind: int, name: str) -> int:
         return self.add("FILL", [size, self.zero(kind)], name, kind, (None, *dims))
 
-    def with_step(self, outputs: int, number: int, after: int, output: int, name: str) -> int:
+    def with_step(self, outputs: int, number: int, output: int, name: str) -> int:
         shape, zero = self._shapes[outputs], self.integer(0)
         place = self.add("PACK", [number, *[zero] * (len(shape) - 1)], f"{name}/place", INT, (len(shape),), count=len(shape), axis=0)
         element = self.add("EXPAND_DIMS", [output, zero], f"{name}/output", shape=(1, *shape[1:]))

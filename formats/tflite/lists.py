@@ -9,8 +9,9 @@ TensorListReserve, TensorListSetItem and TensorListStack: an element that no ste
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from rnnconvert.core.cached import cached_property
 from rnnconvert.formats.tflite.graph import Operator, Subgraph
@@ -144,37 +145,45 @@ def _element(body: Subgraph, number: int, counters: Iterable[int]) -> int | None
     filled, input_tensor = _computing(body, body.outputs[number]), body.inputs[number]
     if filled is None:
         return None
-    if filled.code == _UPDATE:
-        element = body.producer(filled.input(1))
-        places = elements(body, filled.input(2)) if filled.input(0) == input_tensor else []
-        if element is None or not places or not _is_first(body, element):
-            return None
-    elif _joins(filled, 3):
-        before, element, behind = (body.producer(place) for place in filled.inputs)
-        if before is None or element is None or behind is None:
-            return None
-        if (before.code, behind.code) != (_SLICE, _SLICE) or not _is_first(body, element):
-            return None
-        if before.input(0) != input_tensor or behind.input(0) != input_tensor:
-            return None
-        starts, count, after, size = (
-            elements(body, place) for place in (before.input(1), before.input(2), behind.input(1), behind.input(2))
-        )
-        if not starts or not size or not count or not after or count[0].many or after[0].many:
-            return None
-        if any((start.counter, start.offset) != (-1, 0) for start in (*starts, *after[1:])):
-            return None
-        if any((ended.counter, ended.offset) != (-1, -1) for ended in (*size, *count[1:])):
-            return None
-        places = count[:1]
-        if after[0] != Element(places[0].counter, 1):
-            return None
-    else:
+    element, places = (_updating if filled.code == _UPDATE else _joining)(body, filled, input_tensor)
+    if element is None or not places or not _is_first(body, element):
         return None
-    if any((place.counter, place.offset) != (-1, 0) for place in places[1:]):
+    at, *others = places
+    if at.many or at.offset or at.counter not in counters or any((place.counter, place.offset) != (-1, 0) for place in others):
         return None
-    at = places[0]
-    return element.input(0) if not at.many and not at.offset and at.counter in counters else None
+    return element.input(0)
+
+
+_Put: TypeAlias = "tuple[Operator | None, Sequence[Element]]"
+"""The operator that makes a value an element of a list, and the element's place along each axis, as far as a step may choose it; no place
+for a step that does something else.
+"""
+
+
+def _updating(body: Subgraph, update: Operator, filled: int) -> _Put:
+    """Return the element with which an operator updates a part of a list, of its width."""
+    wide = update.input(1) >= 0 and body.tensors[update.input(1)].dims[1:] == body.tensors[filled].dims[1:]
+    places = elements(body, update.input(2)) if wide and update.input(0) == filled else None
+    return body.producer(update.input(1)), places or []
+
+
+def _joining(body: Subgraph, joined: Operator, filled: int) -> _Put:
+    """Return the element that an operator joins to the parts of a list before it and behind it."""
+    if not _joins(joined, 3):
+        return None, []
+    before, element, behind = (body.producer(place) for place in joined.inputs)
+    if before is None or behind is None or (before.code, behind.code) != (_SLICE, _SLICE):
+        return None, []
+    if before.input(0) != filled or behind.input(0) != filled:
+        return None, []
+    starts, count, after, size = (elements(body, place) for place in (before.input(1), before.input(2), behind.input(1), behind.input(2)))
+    if not starts or not size or not count or not after or after[0] != Element(count[0].counter, 1):
+        return None, []
+    if any((ended.counter, ended.offset) != (-1, -1) for ended in (*size, *count[1:])):
+        return None, []
+    if any((start.counter, start.offset) != (-1, 0) for start in starts):
+        return None, []
+    return element, [count[0], *after[1:]]
 
 
 def _computing(graph: Subgraph, place: int) -> Operator | None:

@@ -90,11 +90,10 @@ class OperatorValues(ABC):
         """
 
     @abstractmethod
-    def with_step(self, outputs: int, number: int, after: int, output: int, name: str) -> int:
+    def with_step(self, outputs: int, number: int, output: int, name: str) -> int:
         """Add what a loop fills, with the output of one more step.
 
         number  that of the step
-        after   that of the next one
         """
 
     @abstractmethod

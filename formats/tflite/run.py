@@ -205,8 +205,8 @@ def _module(content: bytes) -> Any:
         release = (int(version.split(".")[0]), int(version.split(".")[1]))
     if not (2, 3) <= release < (2, 19):
         raise NotImplementedError(
-            f"it computes with operators of TensorFlow's ({', '.join(operators)}), which LiteRT has not and TensorFlow's packages run up "
-            "to 2.18. Make a Python of its own (pip install 'tensorflow<2.19' ai-edge-litert), and add it by "
+            f"LiteRT lacks TensorFlow's operators ({', '.join(operators)}), and TensorFlow's packages run them up to 2.18. Install those "
+            "in an environment of their own (pip install 'tensorflow<2.19' ai-edge-litert), and add its Python by "
             "its path: `rnnconvert executors add litert-cpu`"
         )
     return interpreter

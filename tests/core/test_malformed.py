@@ -150,11 +150,11 @@ def test_a_fault_within_a_reader_ends_as_one(tmp_path: Any, monkeypatch: pytest.
 
     monkeypatch.setattr(config, "_layers", lambda path, settings: Cell("lstm").no_such_attribute)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no_such_attribute"):
-        config.network(b"{}", "model.zip")  # type: ignore[arg-type]
+        config.network(np.frombuffer(b"{}", np.uint8), "model.zip")
     monkeypatch.undo()
     for text in (b"[]", b"{}", b'{"confs": 3}', b'{"vertices": [3]}', b'{"confs": [{"layer": null}]}'):
         with pytest.raises(UnreadableError):
-            config.network(text, "model.zip")  # type: ignore[arg-type]
+            config.network(np.frombuffer(text, np.uint8), "model.zip")
 
 
 def names(node: ast.expr | None) -> set[str]:

@@ -499,7 +499,7 @@ class CheckedRule(Rule):
             return False
 
     def unread(self) -> Mapping[Any, object]:
-        """Return the settings that the rule has not read and that may decide something, with their values."""
+        """Return the unread settings that may change the result, with their values."""
         raise NotImplementedError
 
     def write_checked(self, rule: Callable[[Any], bool] | None, kind: str, reads: Sequence[str], domain: str, word: str = "") -> bool:

@@ -25,11 +25,11 @@ def time_major(x, n):
     return tf.nn.dynamic_rnn(cells.BasicRNNCell(4), tf.transpose(x, [1, 0, 2]), n, dtype=tf.float32, time_major=True)[0]
 def both(x, n):
     forward, backward = cells.LSTMCell(4), cells.LSTMCell(5)
-    (one, other), states = tf.nn.bidirectional_dynamic_rnn(forward, backward, x, n, dtype=tf.float32)
-    return tf.concat([one, other, tf.tile(states[1].h[:, None], [1, tf.shape(x)[1], 1])], 2)
+    (of_forward, of_backward), states = tf.nn.bidirectional_dynamic_rnn(forward, backward, x, n, dtype=tf.float32)
+    return tf.concat([of_forward, of_backward, tf.tile(states[1].h[:, None], [1, tf.shape(x)[1], 1])], 2)
 def counted(x, n):
-    kept = tf.sign(tf.reduce_max(tf.abs(x), 2)) * tf.sequence_mask(n, tf.shape(x)[1], dtype=tf.float32)
-    return tf.nn.dynamic_rnn(cells.GRUCell(4), x, tf.cast(tf.reduce_sum(kept, 1), tf.int32), dtype=tf.float32)[0]
+    counts = tf.sign(tf.reduce_max(tf.abs(x), 2)) * tf.sequence_mask(n, tf.shape(x)[1], dtype=tf.float32)
+    return tf.nn.dynamic_rnn(cells.GRUCell(4), x, tf.cast(tf.reduce_sum(counts, 1), tf.int32), dtype=tf.float32)[0]
 def unmasked(x, n):
     cell, steps, end = cells.BasicRNNCell(4), tf.shape(x)[1], tf.reduce_max(n)
     read = tf.TensorArray(tf.float32, steps).unstack(tf.transpose(x, [1, 0, 2]))

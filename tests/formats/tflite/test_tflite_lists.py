@@ -189,3 +189,37 @@ def test_operators_have_the_names_of_the_schema() -> None:
     codes = vars(needed("litert", "ai_edge_litert.schema_py_generated").BuiltinOperator)
     names = {code: name for name, code in codes.items() if isinstance(code, int) and not name.startswith("STABLEHLO")}
     assert {code: name for code, name in names.items() if code < len(schema.OPERATORS)} == schema.OPERATORS
+
+
+@pytest.mark.parametrize(
+    ("width", "place", "counter", "value"),
+    [(4, 0, 1, 3), (2, 0, 1, None), (4, 1, 1, None), (4, 0, 7, None)],
+    ids=["the whole width", "a part of the width", "behind the first unit", "another place"],
+)
+def test_a_step_that_updates_a_list_fills_its_place(width: int, place: int, counter: int, value: int | None) -> None:
+    """DYNAMIC_UPDATE_SLICE leaves what it does not reach as it was: only what is as wide as the list is the step's element."""
+    none = np.empty(0)
+
+    def tensor(dims: tuple[int | None, ...], kind: int = 0, stored: Array | None = None) -> graph.SubgraphTensor:
+        return graph.SubgraphTensor("", tuple(dim or 1 for dim in dims), stored, none, none, 0, False, "", dims, kind)
+
+    number = next(kind for kind, dtype in schema.TYPES.items() if np.dtype(dtype) == np.int32)
+    zero, at = (tensor((), number, np.array(n, np.int32)) for n in (0, place))
+    tensors = [
+        tensor((None, 4)),
+        tensor((), number),
+        zero,
+        tensor((width,)),
+        tensor((1, width)),
+        at,
+        tensor((2,), number),
+        tensor((None, 4)),
+    ]
+    code = {name: code for code, name in schema.OPERATORS.items()}
+    operators_of_step = [
+        graph.Operator(code["EXPAND_DIMS"], (3, 2), (4,), None),
+        graph.Operator(code["PACK"], (1, 5), (6,), None),
+        graph.Operator(code["DYNAMIC_UPDATE_SLICE"], (0, 4, 6), (7,), None),
+    ]
+    body = graph.Subgraph("step", tensors, operators_of_step, (0, 1, 3), (7, 1))
+    assert lists._element(body, 0, {counter}) == value
