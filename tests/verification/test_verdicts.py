@@ -190,7 +190,8 @@ def test_small_weights_of_a_short_type_are_judged(types: tuple[str, str], change
     first, second = (write(tmp_path / f"{name}.safetensors", enc=stack) for name, stack in (("a", a), ("b", b)))
     report = rc.verify(first, second, on=["torch-cpu"], explain=False)
     assert (report.verdict, report.exit_code) == (NOT_EQUAL, 1)
-    assert "B's weights are not A's" in str(report) and types[1] in str(report)
+    words = " ".join(str(report).split())  # the folder's name decides where a line ends
+    assert "B's weights are not A's" in words and types[1] in words
     difference = rc.diff(first, second)
     assert not difference and difference.verdict.word == NOT_EQUAL
     honest = rc.verify(first, write(tmp_path / "c.safetensors", enc=cast(a, types[1])), on=["torch-cpu"], explain=False)
